@@ -1,0 +1,54 @@
+# Two commands do all set-up: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test test-slow lint format bench clean help
+
+help:
+	@echo "make demo       fit, erase and make counterfactuals on the data that ship with the package"
+	@echo "make test       lint, types and the test suite"
+	@echo "make test-slow  the tests that take minutes"
+	@echo "make bench      speed, as ratios to the bare matrix product and to a per-dimension loop"
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[report]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.demo
+
+$(VENV)/.bench: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[report,torch]'
+	@touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo
+	$(BIN)/mute demo --output demo
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: lint
+	$(BIN)/pytest -n 2 -m "not slow"
+
+test-slow: $(VENV)/.dev
+	$(BIN)/pytest -n 2 -m slow
+
+bench: $(VENV)/.bench
+	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/round_trip.py
+	$(BIN)/python benchmarks/large_fit.py
+
+clean:
+	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,43 @@
+"""Take a concept out of embeddings, or ask what an embedding would be under another value of it."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from mute.errors import MuteError, WeakResultWarning
+
+if TYPE_CHECKING:
+    from mute import datasets
+    from mute.eraser import MUtE
+    from mute.flow import Flow
+    from mute.gaussianize import RBIG
+    from mute.io import load
+    from mute.marginals import Histogram, Quantile
+
+__version__ = "0.1.0"
+
+__all__ = ["RBIG", "Flow", "Histogram", "MUtE", "MuteError", "Quantile", "WeakResultWarning", "datasets", "load"]
+
+# Names are imported when first used: `import mute` alone must stay fast and free of heavy packages.
+_HOMES = {
+    "Flow": "mute.flow",
+    "Histogram": "mute.marginals",
+    "MUtE": "mute.eraser",
+    "Quantile": "mute.marginals",
+    "RBIG": "mute.gaussianize",
+    "load": "mute.io",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    elif name in __all__:
+        value = import_module(f"mute.{name}")
+    else:
+        raise AttributeError(f"module 'mute' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

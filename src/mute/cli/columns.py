@@ -1,0 +1,262 @@
+"""Tables with named columns (.csv, .tsv, .parquet) as matrices that are read block by block."""
+
+import csv
+import importlib
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.cli.readers import Matrix, listed, pick, readable
+from mute.errors import MuteError, missing_extra
+
+__all__ = ["DelimitedMatrix", "ParquetMatrix", "check_unique", "delimited_rows", "import_arrow"]
+
+
+class DelimitedMatrix(Matrix):
+    """Numeric columns of a .csv or .tsv file with a header line.
+
+    Opening it goes through the file once, for the number of rows and the kind of each column (told by its first
+    value that is not empty); numbers are parsed only when blocks are read.
+    """
+
+    def __init__(self, path: Path, selector: str | None, exclude: Collection[str]) -> None:
+        header, samples, n_rows = _scan(path)
+        numeric = [name for name, sample in zip(header, samples, strict=True) if _is_number(sample)]
+        if selector is None:
+            _check_header(path, header)
+            names = [name for name in numeric if name not in exclude]
+            _check_found(path, names, header)
+        else:
+            names = _pick_many(path, selector, header)
+            for name in names:
+                if name not in numeric:
+                    raise _not_numeric(path, name, f"holds {samples[header.index(name)]!r}")
+        check_unique(path, names, header)
+        super().__init__(path, (n_rows, len(names)), np.dtype(np.float64), names)
+        self._picks = {name: header.index(name) for name in names}
+
+    def _blocks(self, size: int) -> Iterator[NDArray[Any]]:
+        rows = delimited_rows(self.path)
+        next(rows)
+        for start in range(0, self.shape[0], size):
+            block = np.empty((min(size, self.shape[0] - start), self.shape[1]))
+            filled = 0
+            for line, fields in islice(rows, len(block)):
+                block[filled] = self._numbers(line, fields)
+                filled += 1
+            yield block[:filled]
+
+    def _numbers(self, line: int, fields: list[str]) -> list[float]:
+        try:
+            return [float(fields[at]) for at in self._picks.values()]
+        except ValueError:
+            name = next(name for name, at in self._picks.items() if not _is_number(fields[at]))
+            raise MuteError(
+                f"{self.path}, line {line}: {fields[self._picks[name]]!r} in column {name!r} is not a number, so "
+                "correct it or leave the column out"
+            ) from None
+
+
+class ParquetMatrix(Matrix):
+    """A list column, or several numeric columns, of a .parquet file."""
+
+    def __init__(self, path: Path, selector: str | None, exclude: Collection[str]) -> None:
+        with readable(path), import_arrow().parquet.ParquetFile(path) as file:
+            schema, n_rows = file.schema_arrow, file.metadata.num_rows
+        types = dict(zip(schema.names, schema.types, strict=True))
+        names = _parquet_names(path, types, exclude) if selector is None else _pick_many(path, selector, schema.names)
+        check_unique(path, names, schema.names)
+        self._list = len(names) == 1 and _is_list(types[names[0]])
+        for name in names:
+            kind = types[name].value_type if self._list else types[name]
+            if not _is_numeric(kind):
+                raise _not_numeric(path, name, f"is {types[name]}")
+        if n_rows == 0:
+            raise MuteError(f"{path} has columns but no rows: at least one is needed")
+        self._names = names
+        self.path = path
+        if self._list:
+            width, dtype = self._list_width(), _arrow_dtype(types[names[0]].value_type)
+        else:
+            width, dtype = len(names), np.result_type(*(_arrow_dtype(types[name]) for name in names))
+        super().__init__(path, (n_rows, width), dtype, None if self._list else names)
+
+    def _list_width(self) -> int:
+        for _, batch in self._batches(1):
+            row = batch.column(self._names[0])[0].as_py()
+            if row is None:
+                raise self._null(0, self._names[0])
+            return len(row)
+        return 0
+
+    def _batches(self, size: int) -> Iterator[tuple[int, Any]]:
+        start = 0
+        parquet = import_arrow().parquet
+        # Pages are read as they are needed; with pyarrow's defaults the whole file would end up in memory. The buffer
+        # is one for each column, hence small.
+        with readable(self.path), parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=1 << 16) as file:
+            for batch in file.iter_batches(batch_size=size, columns=self._names):
+                yield start, batch
+                start += batch.num_rows
+
+    def _blocks(self, size: int) -> Iterator[NDArray[Any]]:
+        for start, batch in self._batches(size):
+            for name in self._names:
+                column = batch.column(name)
+                if column.null_count:
+                    raise self._null(start + column.is_null().to_numpy(False).argmax(), name)
+            yield self._list_block(start, batch) if self._list else self._column_block(batch)
+
+    def _column_block(self, batch: Any) -> NDArray[Any]:
+        block = np.empty((batch.num_rows, self.shape[1]), dtype=self.dtype)
+        for at, name in enumerate(self._names):
+            block[:, at] = batch.column(name).to_numpy(zero_copy_only=False)
+        return block
+
+    def _list_block(self, start: int, batch: Any) -> NDArray[Any]:
+        column = batch.column(self._names[0])
+        lengths = column.value_lengths().to_numpy(zero_copy_only=False)
+        ragged = np.flatnonzero(lengths != self.shape[1])
+        if len(ragged):
+            raise MuteError(
+                f"{self.path}: column {self._names[0]!r} has {lengths[ragged[0]]} values in row {start + ragged[0]} "
+                f"but {self.shape[1]} in row 0 (counting from 0), so make all rows equally long"
+            )
+        values = column.flatten()
+        if values.null_count:
+            raise self._null(start + values.is_null().to_numpy(False).argmax() // self.shape[1], self._names[0])
+        return np.array(values.to_numpy(zero_copy_only=False), dtype=self.dtype).reshape(batch.num_rows, self.shape[1])
+
+    def _null(self, row: int, name: str) -> MuteError:
+        return MuteError(
+            f"{self.path}: column {name!r} is missing (null) in row {row} (counting from 0), so fill it or drop the row"
+        )
+
+
+def delimited_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Iterate over line number and fields of a .csv or .tsv file, header first; all rows have its length."""
+    with readable(path), open(path, newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
+        width = blank = 0
+        for fields in reader:
+            if not fields:
+                blank = blank or reader.line_num
+                continue
+            if blank:
+                # Skipping it would shift the rows against those of a label file.
+                raise MuteError(f"{path}, line {blank} is blank, so fill it or delete it")
+            width = width or len(fields)
+            if len(fields) != width:
+                raise MuteError(
+                    f"{path}, line {reader.line_num} has {len(fields)} fields where the header has {width}, so correct "
+                    "that line"
+                )
+            yield reader.line_num, fields
+
+
+def import_arrow(purpose: str = "reading a .parquet file") -> Any:
+    """Import ``pyarrow`` with its ``parquet``, or say which extra brings it."""
+    try:
+        # By name, because pyarrow is untyped where it is installed and absent where it is not.
+        importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise missing_extra("pyarrow", "datasets", purpose) from None
+    return importlib.import_module("pyarrow")
+
+
+def _pick_many(path: Path, selector: str, available: Sequence[str]) -> list[str]:
+    if selector in available:
+        return [selector]
+    return [pick(path, name.strip(), available, "column") for name in selector.split(",")]
+
+
+def check_unique(path: Path, names: Sequence[str], available: Sequence[str]) -> None:
+    """Refuse names that stand for several columns of the file, or are chosen several times."""
+    for where, counts in (("the file", Counter(available)), ("the selection", Counter(names))):
+        for name in names:
+            if counts[name] > 1:
+                raise MuteError(f"{path}: column {name!r} appears {counts[name]} times in {where}, so keep one")
+
+
+def _check_found(path: Path, names: Sequence[str], available: Sequence[str]) -> None:
+    if not names:
+        raise MuteError(f"{path} has no numeric columns to use (columns: {listed(available)}): choose another file")
+
+
+def _check_header(path: Path, header: Sequence[str]) -> None:
+    # Plain integers are let through: pandas writes 0,1,2,... as the header of unnamed columns.
+    if all(map(_is_number, header)) and not all(name.isdecimal() for name in header):
+        raise MuteError(f"{path} starts with numbers ({listed(header, 3)}): add a header line with column names")
+    if "" in header:
+        raise MuteError(
+            f"{path}: column {header.index('') + 1} has no name, as an index column has none, so name it, write the "
+            f"file without it or choose columns as {path}:a,b,c"
+        )
+
+
+def _scan(path: Path) -> tuple[list[str], list[str], int]:
+    """Read the header, the first non-empty value of each column, and the number of rows."""
+    rows = delimited_rows(path)
+    _, header = next(rows, (0, None))
+    if header is None:
+        raise MuteError(f"{path} is empty: a header line and at least one row are needed")
+    samples = [""] * len(header)
+    unknown = set(range(len(header)))
+    n_rows = 0
+    for _, fields in rows:
+        n_rows += 1
+        for at in [at for at in unknown if fields[at].strip()]:
+            samples[at] = fields[at]
+            unknown.remove(at)
+    if n_rows == 0:
+        raise MuteError(f"{path} has a header but no rows: at least one is needed")
+    return header, samples, n_rows
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    # Python reads 2020_01 as 202001; in a table it is an identifier.
+    return "_" not in text
+
+
+def _not_numeric(path: Path, name: str, found: str) -> MuteError:
+    return MuteError(f"{path}: column {name!r} {found}, which is not numeric, so choose numeric columns")
+
+
+def _arrow_dtype(kind: Any) -> np.dtype[Any]:
+    return np.dtype(np.float32) if str(kind) in ("float", "halffloat") else np.dtype(np.float64)
+
+
+def _is_list(kind: Any) -> bool:
+    types = import_arrow().types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _is_numeric(kind: Any) -> bool:
+    types = import_arrow().types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
+
+
+def _parquet_names(path: Path, types: dict[str, Any], exclude: Collection[str]) -> list[str]:
+    lists = [
+        name for name, kind in types.items() if name not in exclude and _is_list(kind) and _is_numeric(kind.value_type)
+    ]
+    if lists:
+        return [pick(path, None, lists, "list column")]
+    # pandas stores the index of a frame as one more column of such a name.
+    names = [
+        name
+        for name, kind in types.items()
+        if name not in exclude and _is_numeric(kind) and not re.fullmatch(r"__index_level_\d+__", name)
+    ]
+    _check_found(path, names, list(types))
+    return names

@@ -1,0 +1,254 @@
+"""Matrices written block by block, each file whole or not at all."""
+
+import csv
+import io
+import json
+import os
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from mute.cli.columns import import_arrow
+from mute.errors import MuteError
+from mute.files import check_target, write_atomically
+
+__all__ = ["MatrixWriter", "open_writer"]
+
+_GROUP_BYTES = 1 << 24
+
+Append = Callable[[NDArray[Any]], object]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a file will hold, known before its first row.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Rows and columns.
+    dtype : numpy.dtype
+        float32 or float64, little-endian.
+    columns : tuple of str or None
+        Names of the columns.
+    """
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    columns: tuple[str, ...] | None
+
+
+class MatrixWriter:
+    """A matrix file in the making; use it as a context manager and `write` all promised rows.
+
+    The file appears on a clean exit only. After any exception what was there before is still there.
+    """
+
+    def __init__(self, path: Path, layout: Layout) -> None:
+        self.path = path
+        self._layout = layout
+        self._stack = ExitStack()
+        self._append: Append | None = None
+        self._written = 0
+
+    def __enter__(self) -> "MatrixWriter":
+        with ExitStack() as stack:
+            file = stack.enter_context(write_atomically(self.path))
+            self._append = stack.enter_context(_SINKS[self.path.suffix.lower()](file, self._layout))
+            self._stack = stack.pop_all()
+        return self
+
+    def write(self, block: ArrayLike) -> None:
+        """Append rows.
+
+        Parameters
+        ----------
+        block : array-like of shape (n, n_columns)
+            Cast to the dtype of the file.
+        """
+        if self._append is None:
+            raise MuteError(f"the writer of {self.path} is not open: write inside its with block")
+        rows = np.ascontiguousarray(block, dtype=self._layout.dtype)
+        n_rows, n_columns = self._layout.shape
+        if rows.ndim != 2 or rows.shape[1] != n_columns:
+            raise MuteError(f"a block of shape {rows.shape} does not fit {self.path}: give rows of {n_columns} columns")
+        if self._written + len(rows) > n_rows:
+            raise MuteError(f"{self.path} was promised {n_rows} rows and got {self._written + len(rows)}: write fewer")
+        if len(rows):
+            self._append(rows)
+            self._written += len(rows)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._append = None
+        with self._stack:
+            # Raised inside the stack, so that the temporary file goes the way of any other failure.
+            if error is not None:
+                raise error
+            if self._written != self._layout.shape[0]:
+                raise MuteError(
+                    f"{self.path} was promised {self._layout.shape[0]} rows and got {self._written}: write all of them"
+                )
+
+
+def open_writer(
+    path: str | os.PathLike[str],
+    n_rows: int,
+    n_columns: int,
+    dtype: DTypeLike,
+    *,
+    columns: list[str] | None = None,
+) -> MatrixWriter:
+    """Prepare to write a matrix in blocks of rows, so that it never has to be in memory whole.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The kind follows from the suffix: ``.npy``; ``.npz`` (one array ``X``, uncompressed); ``.safetensors`` (one
+        tensor ``X``); ``.parquet`` (named columns, or one list column ``embedding``); ``.csv`` or ``.tsv`` (header
+        with the names, or ``x0``, ``x1``, ...).
+    n_rows, n_columns : int
+        Size of the matrix. Other numbers of rows are an error on exit.
+    dtype : dtype-like
+        float32 or float64.
+    columns : list of str, optional
+        Names of the columns, for the kinds that have names.
+
+    Returns
+    -------
+    MatrixWriter
+        To be used in a ``with`` statement.
+
+    Raises
+    ------
+    MuteError
+        Before any work, if the place cannot be written or the kind is unknown.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "x.csv")
+    >>> with open_writer(path, 2, 2, "float32", columns=["a", "b"]) as writer:
+    ...     writer.write([[0.1, 1.0]])
+    ...     writer.write([[0.2, 2.0]])
+    >>> print(Path(path).read_text(), end="")
+    a,b
+    0.1,1.0
+    0.2,2.0
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in _SINKS:
+        raise MuteError(f"cannot write {path}, a file of unknown kind: give a name ending in {', '.join(_SINKS)}")
+    check_target(path)
+    stored = np.dtype(dtype)
+    if stored not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise MuteError(f"cannot write {path} as {stored}: choose float32 or float64")
+    if n_rows < 0 or n_columns < 1:
+        raise MuteError(f"cannot write {path} with shape {(n_rows, n_columns)}: at least one column is needed")
+    if columns is not None and (len(columns) != n_columns or len(set(columns)) != n_columns):
+        raise MuteError(
+            f"cannot write {path}: {len(columns)} column names, {len(set(columns))} of them distinct, were given for "
+            f"{n_columns} columns, so give a distinct one for each"
+        )
+    if suffix == ".parquet":
+        import_arrow("writing a .parquet file")
+    return MatrixWriter(
+        path, Layout((n_rows, n_columns), stored.newbyteorder("<"), None if columns is None else tuple(columns))
+    )
+
+
+@contextmanager
+def _npy(file: IO[bytes], layout: Layout) -> Iterator[Append]:
+    header = {"descr": layout.dtype.str, "fortran_order": False, "shape": layout.shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    yield lambda rows: file.write(rows.data)
+
+
+@contextmanager
+def _npz(file: IO[bytes], layout: Layout) -> Iterator[Append]:
+    with (
+        zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
+        # The size is not known to zipfile when the member is opened; without force_zip64 it would stop at 2 GiB.
+        archive.open("X.npy", "w", force_zip64=True) as member,
+        _npy(member, layout) as append,
+    ):
+        yield append
+
+
+@contextmanager
+def _safetensors(file: IO[bytes], layout: Layout) -> Iterator[Append]:
+    size = layout.shape[0] * layout.shape[1] * layout.dtype.itemsize
+    kind = f"F{8 * layout.dtype.itemsize}"
+    header = json.dumps({"X": {"dtype": kind, "shape": list(layout.shape), "data_offsets": [0, size]}}).encode()
+    # Spaces up to a multiple of 8, so that a reader's memory map is aligned.
+    header += b" " * (-len(header) % 8)
+    file.write(len(header).to_bytes(8, "little") + header)
+    yield lambda rows: file.write(rows.data)
+
+
+@contextmanager
+def _parquet(file: IO[bytes], layout: Layout) -> Iterator[Append]:
+    pa = import_arrow("writing a .parquet file")
+    number = pa.from_numpy_dtype(layout.dtype)
+    if layout.columns is None:
+        schema = pa.schema([("embedding", pa.list_(number, layout.shape[1]))])
+    else:
+        schema = pa.schema([(name, number) for name in layout.columns])
+    # Small blocks are collected: a row group for each would cost more in headers than in numbers.
+    pending: list[NDArray[Any]] = []
+    group = max(1, _GROUP_BYTES // (layout.shape[1] * layout.dtype.itemsize))
+
+    def flush() -> None:
+        rows = np.concatenate(pending)
+        pending.clear()
+        if layout.columns is None:
+            arrays = [pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), layout.shape[1])]
+        else:
+            arrays = [pa.array(column) for column in rows.T]
+        writer.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=group)
+
+    def append(rows: NDArray[Any]) -> None:
+        # A copy, since the caller may fill the same block again before it is written.
+        pending.append(rows.copy())
+        if sum(map(len, pending)) >= group:
+            flush()
+
+    # Embeddings hardly ever repeat a number, so a dictionary would only cost time.
+    with pa.parquet.ParquetWriter(file, schema, use_dictionary=False) as writer:
+        yield append
+        if pending:
+            flush()
+
+
+@contextmanager
+def _delimited(file: IO[bytes], layout: Layout, delimiter: str) -> Iterator[Append]:
+    header = io.StringIO()
+    names = layout.columns or [f"x{at}" for at in range(layout.shape[1])]
+    csv.writer(header, delimiter=delimiter, lineterminator="\n").writerow(names)
+    file.write(header.getvalue().encode())
+
+    def append(rows: NDArray[Any]) -> None:
+        # numpy's own text is the shortest that gives the number back in its own precision; Python's knows doubles only.
+        for row in rows:
+            file.write((delimiter.join(row.astype(str).tolist()) + "\n").encode())
+
+    yield append
+
+
+_SINKS: dict[str, Callable[[IO[bytes], Layout], AbstractContextManager[Append]]] = {
+    ".npy": _npy,
+    ".npz": _npz,
+    ".safetensors": _safetensors,
+    ".parquet": _parquet,
+    ".csv": lambda file, layout: _delimited(file, layout, ","),
+    ".tsv": lambda file, layout: _delimited(file, layout, "\t"),
+}

@@ -1,0 +1,135 @@
+"""The one shape in which every data set arrives."""
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.errors import MuteError
+
+__all__ = ["SPLITS", "Dataset"]
+
+SPLITS = ("fit", "validate", "test")
+
+
+# eq=False: comparing arrays gives arrays, so a generated ``==`` would raise instead of answering.
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Dataset:
+    """Representations with a concept to erase, row by row.
+
+    Parameters
+    ----------
+    X : array of shape (n, D)
+        Representations; kept as float32.
+    z : array of shape (n,)
+        The concept: one label for each row.
+    y : array of shape (n,), optional
+        The task: what should stay readable once the concept is erased. None where the data set has no task.
+    names : array of shape (n,)
+        What each row is, for a reader: a word, a sentence, an identifier.
+    split : array of shape (n,)
+        Which part a row belongs to: ``"fit"``, ``"validate"`` or ``"test"``.
+    provenance : dict
+        Where the data come from, under which licence, and how they were made.
+
+    Raises
+    ------
+    MuteError
+        If `X` is not a matrix of numbers, if a column is not one-dimensional or has another length than `X`, or if
+        `split` holds a name other than the three above.
+
+    Notes
+    -----
+    The fields cannot be replaced; the arrays themselves are ordinary writable arrays. Arrays that already have the
+    right type are kept without a copy.
+
+    Examples
+    --------
+    >>> data = Dataset(X=[[0.0, 1.0], [2.0, 3.0]], z=["a", "b"], names=["first", "second"], split=["fit", "test"])
+    >>> data
+    Dataset(2 x 2; z: a 1, b 1; split: fit 1, test 1)
+    >>> data.rows("test").names.tolist()
+    ['second']
+    """
+
+    X: NDArray[np.float32]
+    z: NDArray[Any]
+    names: NDArray[np.str_]
+    split: NDArray[np.str_]
+    y: NDArray[Any] | None = None
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        try:
+            X = np.asarray(self.X, dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            raise MuteError(f"X must be a matrix of numbers of shape (n, D): {error}") from error
+        if X.ndim != 2:
+            raise MuteError(f"X must be a matrix of shape (n, D), got shape {X.shape}")
+        columns: dict[str, NDArray[Any]] = {
+            "z": np.asarray(self.z),
+            "names": np.asarray(self.names, dtype=np.str_),
+            "split": np.asarray(self.split, dtype=np.str_),
+        }
+        if self.y is not None:
+            columns["y"] = np.asarray(self.y)
+        wrong = [f"{name} {column.shape}" for name, column in columns.items() if column.shape != (len(X),)]
+        if wrong:
+            raise MuteError(f"X has {len(X)} rows, so each column must have shape ({len(X)},); got {', '.join(wrong)}")
+        unknown = sorted(set(columns["split"].tolist()) - set(SPLITS))
+        if unknown:
+            raise MuteError(f"split must hold only {', '.join(map(repr, SPLITS))}; got {', '.join(map(repr, unknown))}")
+        # The only way to store the converted arrays in a frozen dataclass.
+        object.__setattr__(self, "X", X)
+        for name, column in columns.items():
+            object.__setattr__(self, name, column)
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def __repr__(self) -> str:
+        parts = [f"{len(self)} x {self.X.shape[1]}", f"z: {_counts(self.z)}"]
+        if self.y is not None:
+            parts.append(f"y: {_counts(self.y)}")
+        parts.append(f"split: {_counts(self.split)}")
+        return f"Dataset({'; '.join(parts)})"
+
+    def rows(self, split: str) -> "Dataset":
+        """Return one part of the data as a data set of its own.
+
+        Parameters
+        ----------
+        split : {"fit", "validate", "test"}
+            The part.
+
+        Returns
+        -------
+        Dataset
+            Copies of the rows of that part, in the same order.
+
+        Raises
+        ------
+        MuteError
+            If no row belongs to `split`.
+        """
+        chosen = self.split == split
+        if not chosen.any():
+            present = ", ".join(name for name in SPLITS if name in self.split) or "none"
+            raise MuteError(f"no rows of split {split!r}; this data set has: {present}")
+        return Dataset(
+            X=self.X[chosen],
+            z=self.z[chosen],
+            y=None if self.y is None else self.y[chosen],
+            names=self.names[chosen],
+            split=self.split[chosen],
+            provenance=copy.deepcopy(self.provenance),
+        )
+
+
+def _counts(labels: NDArray[Any], shown: int = 5) -> str:
+    """Say how often each label occurs; a long list of labels is cut so that the repr stays on one line."""
+    values, counts = np.unique(labels, return_counts=True)
+    text = ", ".join(f"{value} {count}" for value, count in zip(values[:shown], counts[:shown], strict=True))
+    return text if len(values) <= shown else f"{text}, ... ({len(values)} values)"

@@ -1,0 +1,516 @@
+"""MUtE: erase a concept from embeddings, or ask what an embedding would be under another value of it."""
+
+from __future__ import annotations
+
+import warnings
+from copy import copy
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.callback import CallbackSupportMixin, with_callbacks
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from mute.diagnostics import Diagnostics, diagnose
+from mute.errors import MuteError, WeakResultWarning
+from mute.fitting import FlowFitter
+from mute.flow import BLOCK_ROWS, Flow
+from mute.io import (
+    feature_names,
+    flow_from,
+    label_from_json,
+    label_to_json,
+    parameters_from,
+    plain_parameters,
+    restore_features,
+    save,
+)
+from mute.marginals import Histogram, Quantile, make_marginal
+from mute.rotations import make_rotation
+from mute.routing import ClassifierRouter, NetworkRouter, RoutingReport, fit_router, margins
+from mute.stopping import MAX_ROWS, EarlyStopping, fresh_leak
+from mute.threads import resolve_threads
+from mute.validation import LabelEncoder, check_length, check_rows, check_whole_number, concept_of, label_array
+
+__all__ = ["Flags", "MUtE"]
+
+# With fewer rows in its smallest class, an adversary on held-out rows could not tell anything from chance.
+_FEWEST_FOR_AUTO = 100
+_FALLBACK_ITERATIONS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Flags:
+    """Rows to look at twice, each an array of shape (n,).
+
+    Attributes
+    ----------
+    out_of_range : bool array
+        In some direction of the first layer the row lies outside what was seen of its class in fit, by more than a
+        tenth of the range.
+    low_margin : bool array
+        The router's first choice leads its second by less than the threshold: the row may take the wrong map.
+    margin : float array
+        That lead (1 where labels were given, NaN where the router has no probabilities).
+    """
+
+    out_of_range: NDArray[np.bool_]
+    low_margin: NDArray[np.bool_]
+    margin: NDArray[np.float64]
+
+
+class MUtE(
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    CallbackSupportMixin,
+    BaseEstimator,
+):
+    r"""Maximum utility-preserving erasure of a discrete concept, and its dual counterfactuals.
+
+    Every class-conditional law of the rows is carried to one shared Gaussian by a flow of shared rotations and
+    class-conditional, dimension-wise, invertible marginal maps: :math:`f(x) = f_{\eta(x)}(x)`. The router
+    :math:`\eta` chooses the class; with the true label in its place the method is the paper's MUtE*. Run backwards
+    under another class, the same maps give counterfactuals, :math:`f_j^{-1}(f(x))`.
+
+    Parameters
+    ----------
+    n_iterations : int or "auto", default="auto"
+        Number of layers. "auto" sets rows aside, lets a fresh adversary learn on one half of them, erased, and be
+        tested on the other, and keeps the layers up to the least leak.
+    max_iterations : int, default=100
+        The most layers that "auto" tries.
+    router : {"mlp", "logistic"}, classifier or None, default="mlp"
+        Chooses the class of a row whose label is not given. Any scikit-learn classifier will do (wrap a fitted one
+        in `sklearn.frozen.FrozenEstimator`). With None there is none, and labels must always be given.
+    rotation : {"alternate", "global", "random", "ica"}, default="alternate"
+        Principal axes of one class after the other (the paper), of all rows, a Haar-random rotation, or orthogonal
+        independent components.
+    marginal : {"quantile", "histogram"}, `Quantile` or `Histogram`, default="quantile"
+        How the one-dimensional maps are fitted. ``Histogram(bins=1000, alpha=1e-10, floor="add")`` is the paper's.
+    keep_norm : bool, default=False
+        Give every counterfactual the norm of the row it comes from. Most sentence encoders put their rows on the
+        unit sphere; this puts counterfactuals back onto it.
+    validation_fraction : float, default=0.2
+        Share of the rows that "auto" sets aside.
+    diagnostics : bool, default=True
+        Follow a sample of rows through the layers after the fit and keep `diagnostics_`.
+    n_threads : int, optional
+        All cores when None.
+    random_state : int, RandomState or None
+        Two fits with the same int give the same eraser.
+
+    Attributes
+    ----------
+    classes_ : array of shape (K,)
+        The labels.
+    flow_ : Flow
+        The maps.
+    router_ : object or None
+        Gives encoded classes.
+    n_iterations_ : int
+        Number of layers.
+    routing_ : RoutingReport or None
+        How the router does on rows it has not learned from.
+    diagnostics_ : Diagnostics or None
+        Negentropy and routing penalty of each class and layer: print it, `plot` it.
+    stopping_ : EarlyStopping or None
+        The leak that "auto" saw after each number of layers.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Notes
+    -----
+    *Guarantees.* Given the class, the map is a bijection of all of :math:`R^D`: ``inverse_transform`` undoes
+    ``transform`` on any row, also far outside the training data. On the rows of the fit, all classes have the same
+    law up to what T layers leave.
+
+    *Limits.* On new rows the class-conditional maps show their own estimation noise, about D²/n_k: below 20·D rows
+    in the smallest class a warning says so. A row that the router sends to the wrong class takes the wrong map. Outputs
+    are Gaussian, not on the sphere; downstream models must be trained on erased rows.
+
+    *Cost.* T matrix products of (n, D) with (D, D); a fit also takes T eigendecompositions.
+
+    References
+    ----------
+    A. Saillenfest, "MUtE: A Dual Framework for Concept Erasure and Counterfactual Interventions".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mute import MUtE
+    >>> rng = np.random.default_rng(0)
+    >>> z = np.repeat(["a", "b"], 1000)
+    >>> X = rng.normal(size=(2000, 3)) + 2 * (z == "b")[:, None]
+    >>> eraser = MUtE(n_iterations=5, random_state=0).fit(X, z)
+    >>> Q = eraser.transform(X, concept=z)
+    >>> bool(abs(Q[z == "a"].mean(axis=0) - Q[z == "b"].mean(axis=0)).max() < 0.02)
+    True
+    >>> bool(np.allclose(eraser.inverse_transform(Q, concept=z), X))
+    True
+    >>> eraser.counterfactual(X[:1], "b", concept=["a"]).shape
+    (1, 3)
+    """
+
+    def __init__(
+        self,
+        n_iterations: int | str = "auto",
+        *,
+        max_iterations: int = 100,
+        router: Any = "mlp",
+        rotation: str = "alternate",
+        marginal: str | Histogram | Quantile = "quantile",
+        keep_norm: bool = False,
+        validation_fraction: float = 0.2,
+        diagnostics: bool = True,
+        n_threads: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_iterations = n_iterations
+        self.max_iterations = max_iterations
+        self.router = router
+        self.rotation = rotation
+        self.marginal = marginal
+        self.keep_norm = keep_norm
+        self.validation_fraction = validation_fraction
+        self.diagnostics = diagnostics
+        self.n_threads = n_threads
+        self.random_state = random_state
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None, *, concept: Any = None) -> Self:
+        """Fit the maps, the router and, with "auto", the number of layers.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+        y : array-like of shape (n,), optional
+            The concept's labels, any hashable kind, unless `concept` is given.
+        concept : array-like of shape (n,), optional
+            The concept's labels where `y` is another label, as in a pipeline.
+        """
+        from sklearn.utils import check_random_state
+
+        marginal, rotation = make_marginal(self.marginal), make_rotation(self.rotation)
+        self._check_parameters()
+        X = check_rows(self, X, reset=True)
+        encoder, z = LabelEncoder.fit(concept_of(len(X), y, concept))
+        _check_classes(encoder, z, X.shape[1])
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        layers, hold = self._plan(z, rng)
+
+        self.router_, self.routing_, self.stopping_, self.diagnostics_ = None, None, None, None
+        rows = np.flatnonzero(~hold) if hold is not None else slice(None)
+        x_fit, z_fit = X[rows], z[rows]
+        routed = z_fit
+        if self.router is not None:
+            self.router_, routed, self.routing_ = fit_router(self.router, x_fit, z_fit, encoder, rng)
+        fitter = FlowFitter(
+            x_fit,
+            z_fit,
+            routed,
+            max_layers=layers,
+            rotation=rotation,
+            marginal=marginal,
+            rng=rng,
+            n_threads=resolve_threads(self.n_threads),
+        )
+        held = None
+        if hold is not None:
+            held = X[hold], z[hold], z[hold] if self.router_ is None else self.router_.predict(X[hold])
+            self.stopping_ = EarlyStopping(len(encoder), layers)
+        self._add_layers(fitter, layers, held, self.stopping_, rng)
+
+        self.classes_ = encoder.as_array()
+        self._encoder = encoder
+        self._support: NDArray[np.float64] = fitter.support
+        self.flow_ = fitter.flow() if self.stopping_ is None else fitter.flow().layers(0, self.stopping_.best())
+        del fitter
+        self.n_iterations_ = self.flow_.n_layers
+        self._n_features_out = X.shape[1]
+        if self.diagnostics:
+            sets = {"train": (x_fit, z_fit, routed)}
+            if held is not None:
+                sets["held-out"] = held
+            self.diagnostics_ = diagnose(self.flow_, sets, encoder.classes, rng, self.n_threads)
+        self._fitted_on = {"rows": len(X), "class_rows": np.bincount(z).tolist(), "dtype": X.dtype.name}
+        return self
+
+    def _check_parameters(self) -> None:
+        if self.n_iterations != "auto":
+            check_whole_number("n_iterations", self.n_iterations, also='"auto" or ')
+        check_whole_number("max_iterations", self.max_iterations)
+        check_whole_number("n_threads", self.n_threads, or_none=True)
+        if not isinstance(self.validation_fraction, float) or not 0 < self.validation_fraction < 1:
+            raise MuteError(f"validation_fraction must lie between 0 and 1, not {self.validation_fraction!r}")
+
+    def _plan(self, z: NDArray, rng: np.random.Generator) -> tuple[int, NDArray[np.bool_] | None]:
+        """The most layers, and the rows that "auto" sets aside."""
+        if self.n_iterations != "auto":
+            return int(self.n_iterations), None
+        fewest = int(np.bincount(z).min())
+        if fewest < _FEWEST_FOR_AUTO:
+            warnings.warn(
+                f'the smallest class has {fewest} rows, too few for n_iterations="auto" to measure anything '
+                f"(at least {_FEWEST_FOR_AUTO}); using {_FALLBACK_ITERATIONS} layers",
+                WeakResultWarning,
+                stacklevel=3,
+            )
+            return _FALLBACK_ITERATIONS, None
+        hold = np.zeros(len(z), bool)
+        for k in range(z.max() + 1):
+            mine = np.flatnonzero(z == k)
+            size = min(max(int(self.validation_fraction * len(mine)), 20), MAX_ROWS)
+            hold[rng.permutation(mine)[:size]] = True
+        return int(self.max_iterations), hold
+
+    def _add_layers(
+        self,
+        fitter: FlowFitter,
+        layers: int,
+        held: tuple[NDArray, NDArray, NDArray] | None,
+        stopping: EarlyStopping | None,
+        rng: np.random.Generator,
+    ) -> None:
+        """Fit layer after layer, telling the callbacks, until done."""
+        root = self._init_callback_context(task_name="fit", max_subtasks=layers)
+        root.call_on_fit_task_begin(estimator=self)
+        if held is not None:
+            erased, z_held, route = np.array(held[0]), held[1], held[2]
+        for t in range(layers):
+            task = root.subcontext(task_name="layer")
+            task.call_on_fit_task_begin(estimator=self)
+            fitter.add_layer()
+            stop = task.call_on_fit_task_end(estimator=self)
+            if stopping is not None:
+                erased, gain = _advance(fitter.layer(t), erased, z_held, route, self.n_threads)
+                stopping.gains.append(gain)
+                if stopping.due() or stop:
+                    stopping.record(*fresh_leak(erased, z_held, fitter.n_classes, rng))
+                    stop = stop or stopping.done()
+            if stop:
+                break
+        root.call_on_fit_task_end(estimator=self)
+
+    def transform(self, X: Any, concept: Any = None) -> NDArray[np.floating]:
+        """Erase the concept.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+        concept : array-like of shape (n,), optional
+            True labels, in place of the router (MUtE*).
+
+        Returns
+        -------
+        array of shape (n, D)
+            float32 for float32 input, else float64.
+        """
+        check_is_fitted(self)
+        X = check_rows(self, X)
+        return self.flow_.push(X, self._class_of(X, concept), n_threads=self.n_threads)
+
+    def inverse_transform(self, Q: Any, concept: Any = None) -> NDArray[np.floating]:
+        """Undo `transform`, given the class each row was erased as.
+
+        For rows erased without labels that is the router's choice, `route`, which need not be the true label.
+        """
+        check_is_fitted(self)
+        Q = check_rows(self, Q, name="Q")
+        if concept is None:
+            raise MuteError(
+                "inverse_transform needs concept=, one label for each row: the class is what was erased, so it cannot "
+                "be read from the erased rows"
+            )
+        return self.flow_.pull(Q, self._encode(concept, len(Q), "concept"), n_threads=self.n_threads)
+
+    def counterfactual(self, X: Any, target: Any, *, concept: Any = None) -> NDArray[np.floating]:
+        """What the rows would be under another value of the concept.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+        target : label or array-like of shape (n,)
+            One label for all rows, or one for each.
+        concept : array-like of shape (n,), optional
+            True labels, in place of the router.
+        """
+        check_is_fitted(self)
+        X = check_rows(self, X)
+        if self._encoder.holds(target) or isinstance(target, str) or not hasattr(target, "__len__"):
+            goal: int | NDArray = self._encoder.encode_one(target, "target")
+        else:
+            goal = self._encode(target, len(X), "target")
+        source = self._class_of(X, concept)
+        out = self.flow_.push(X, source, n_threads=self.n_threads)
+        self.flow_.pull(out, goal, n_threads=self.n_threads, out=out)
+        if self.keep_norm:
+            now = np.linalg.norm(out, axis=1, keepdims=True)
+            out *= np.linalg.norm(X, axis=1, keepdims=True) / np.maximum(now, np.finfo(out.dtype).tiny)
+        return out
+
+    def route(self, X: Any) -> NDArray:
+        """The class that the router sends each row to."""
+        check_is_fitted(self)
+        return self.classes_[self._class_of(check_rows(self, X), None)]
+
+    def flags(self, X: Any, concept: Any = None, *, margin: float = 0.2) -> Flags:
+        """Which rows to look at twice: outside the range of the fit, or routed with a lead of less than `margin`."""
+        check_is_fitted(self)
+        X = check_rows(self, X)
+        k = self._class_of(X, concept)
+        first = self.flow_.layers(0, 1)
+        outside = np.empty(len(X), bool)
+        low, high = self._support
+        reach = 0.1 * (high - low)
+        for start in range(0, len(X), BLOCK_ROWS):
+            part = slice(start, start + BLOCK_ROWS)
+            turned = ((X[part] - first.center) / first.scale) @ first.rotations[0]
+            far = (turned < (low - reach)[k[part]]) | (turned > (high + reach)[k[part]])
+            outside[part] = far.any(axis=1)
+        lead = np.ones(len(X))
+        if concept is None and self.router_ is not None:
+            chances = self.router_.predict_proba(X)
+            lead = np.full(len(X), np.nan) if chances is None else margins(chances)
+        return Flags(outside, lead < margin, lead)
+
+    def diagnose(self, X: Any, concept: Any) -> Diagnostics:
+        """The figures of `diagnostics_` on other rows, under the name "held-out"."""
+        check_is_fitted(self)
+        X = check_rows(self, X)
+        z = self._encode(concept, len(X), "concept")
+        routed = z if self.router_ is None else self.router_.predict(X)
+        return diagnose(
+            self.flow_, {"held-out": (X, z, routed)}, self._encoder.classes, np.random.default_rng(0), self.n_threads
+        )
+
+    def save(self, path: Any) -> None:
+        """Write the fitted eraser to one safetensors file; `mute.load` reads it back."""
+        save(self, path)
+
+    def _to_artifact(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        if self.router_ is not None and not isinstance(self.router_, NetworkRouter):
+            raise MuteError(
+                f"a router of type {type(self.router_.classifier).__name__} cannot be stored without running code on "
+                "load; store the oracle part with `eraser.without_router().save(path)` and give the router back with "
+                '`mute.load(path, router=classifier)`, or fit with router="mlp" or "logistic"'
+            )
+        tensors = {f"flow.{name}": getattr(self.flow_, name) for name in Flow.arrays()}
+        tensors["support"] = self._support
+        state: dict[str, Any] = {
+            "classes": [label_to_json(label) for label in self._encoder.classes],
+            "parameters": plain_parameters(self),
+            "feature_names": feature_names(self),
+            "router_layers": 0,
+            "routing": None,
+            "diagnostics": None,
+            "stopping": None,
+            "fitted_on": self._fitted_on,
+        }
+        if self.router_ is not None:
+            state["router_layers"] = len(self.router_.weights)
+            for i, (w, b) in enumerate(zip(self.router_.weights, self.router_.biases, strict=True)):
+                tensors |= {f"router.{i}.weight": w, f"router.{i}.bias": b}
+        if self.routing_ is not None:
+            state["routing"] = self.routing_.to_json()
+        if self.diagnostics_ is not None:
+            tensors["diagnostics"] = self.diagnostics_.figures
+            state["diagnostics"] = list(self.diagnostics_.sets)
+        if self.stopping_ is not None:
+            state["stopping"] = asdict(self.stopping_)
+        return tensors, state
+
+    @classmethod
+    def _from_artifact(cls, tensors: dict[str, NDArray], state: dict[str, Any]) -> Self:
+        self = cls(**parameters_from(state["parameters"]))
+        self.flow_ = flow_from(tensors)
+        self._encoder = LabelEncoder([label_from_json(label) for label in state["classes"]])
+        k, d = self.flow_.n_classes, self.flow_.n_features
+        self._support = tensors["support"]
+        if len(set(self._encoder.classes)) != k or k < 2 or self._support.shape != (2, k, d):
+            raise MuteError("the number of its labels does not fit its maps")
+        self.classes_ = self._encoder.as_array()
+        self.router_ = NetworkRouter.from_arrays(tensors, int(state["router_layers"]), d, k)
+        self.routing_ = None if state["routing"] is None else RoutingReport.from_json(state["routing"], k)
+        self.diagnostics_ = None
+        if state["diagnostics"] is not None:
+            sets = tuple(str(name) for name in state["diagnostics"])
+            self.diagnostics_ = Diagnostics.from_arrays(
+                tensors["diagnostics"], sets, self._encoder.classes, self.flow_.n_layers
+            )
+        self.stopping_ = None if state["stopping"] is None else EarlyStopping(**state["stopping"])
+        self.n_iterations_ = self.flow_.n_layers
+        restore_features(self, d, state["feature_names"])
+        self._fitted_on = dict(state["fitted_on"])
+        return self
+
+    def without_router(self) -> Self:
+        """The same maps without the router: an eraser that must always be told the class."""
+        check_is_fitted(self)
+        bare = copy(self)
+        bare.router_, bare.routing_, bare.router = None, None, None
+        return bare
+
+    def _set_router(self, classifier: Any) -> None:
+        self.router_ = NetworkRouter.from_classifier(classifier, self._encoder) or ClassifierRouter(
+            classifier, self._encoder
+        )
+
+    def _class_of(self, X: NDArray, concept: Any) -> NDArray[np.int64]:
+        if concept is not None:
+            return self._encode(concept, len(X), "concept")
+        if self.router_ is None:
+            raise MuteError(
+                "this eraser has no router, so it needs concept=, one label for each row; "
+                'fit with router="mlp" to do without'
+            )
+        return self.router_.predict(X)
+
+    def _encode(self, labels: Any, n_rows: int, name: str) -> NDArray[np.int64]:
+        array = label_array(labels, name)
+        check_length(array, n_rows, name)
+        return self._encoder.encode(array, name)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _check_classes(encoder: LabelEncoder, z: NDArray, n_features: int) -> None:
+    counts = np.bincount(z)
+    if len(encoder) < 2:
+        raise MuteError(
+            f"the concept has only one class, {encoder.classes[0]!r}: there is nothing to erase; "
+            "give labels of at least two classes"
+        )
+    if counts.min() < 2:
+        lonely = [encoder.classes[k] for k in np.flatnonzero(counts < 2)]
+        shown = ", ".join(map(repr, lonely[:5])) + (", ..." if len(lonely) > 5 else "")
+        hint = "; the concept must be discrete: bin a continuous one first" if len(lonely) > 20 else ""
+        raise MuteError(
+            f"{len(lonely)} class(es) have one row only ({shown}), from which no law can be estimated; "
+            f"merge or drop them{hint}"
+        )
+    if counts.min() < 20 * n_features:
+        k = int(counts.argmin())
+        warnings.warn(
+            f"class {encoder.classes[k]!r} has {counts[k]} rows for {n_features} columns; below about 20 rows a "
+            f"column ({20 * n_features}) erasure holds on the rows of the fit but leaks on new ones: measure it there",
+            WeakResultWarning,
+            stacklevel=4,
+        )
+
+
+def _advance(
+    layer: Flow, x: NDArray, z: NDArray, route: NDArray, n_threads: int | None
+) -> tuple[NDArray[np.floating], float]:
+    """Carry held-out rows through one layer; also its mean gain in log-density over rows routed to their class."""
+    y, logdet = layer.push_with_logdet(x, route, n_threads=n_threads)
+    entered = (x - layer.center).astype(np.float64) / layer.scale
+    gains = logdet + np.log(layer.scale).sum() + 0.5 * ((entered**2).sum(axis=1) - (y**2).sum(axis=1))
+    right = z == route
+    return y, float(gains[right].mean()) if right.any() else 0.0

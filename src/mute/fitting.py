@@ -1,0 +1,142 @@
+"""Fitting a flow, one layer at a time. The fitter accumulates; the `Flow` it gives is immutable."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.flow import BLOCK_ROWS, Flow, _separate
+from mute.marginals import Histogram, Quantile, fit_marginals
+from mute.rotations import Rotation
+from mute.threads import for_each
+
+__all__ = ["FlowFitter"]
+
+# Columns whose spreads differ by more than this are brought to one scale first: rotated together in float32, the
+# small ones would drown in the rounding of the large.
+_SCALE_RATIO = 1e3
+
+
+class FlowFitter:
+    """Holds the rows as they are carried through the layers.
+
+    Parameters
+    ----------
+    x : array of shape (n, D), float32 or float64
+    z : integer array of shape (n,)
+        True class, 0 to K - 1: densities are fitted on it.
+    routed : integer array of shape (n,), optional
+        The class whose map moves the row; `z` when None.
+    max_layers : int
+    rotation, marginal
+        As `make_rotation` and `make_marginal` give them.
+    """
+
+    def __init__(
+        self,
+        x: NDArray[np.floating],
+        z: NDArray[np.integer],
+        routed: NDArray[np.integer] | None = None,
+        *,
+        max_layers: int,
+        rotation: Rotation,
+        marginal: Histogram | Quantile,
+        rng: np.random.Generator,
+        n_threads: int,
+    ) -> None:
+        routed = z if routed is None else routed
+        n_classes = int(z.max()) + 1
+        # Grouped by true class and, within it, by route: both the fit and the movement work on contiguous runs.
+        order = np.lexsort((routed, z))
+        self._bounds = np.append(0, np.cumsum(np.bincount(z, minlength=n_classes)))
+        pairs, counts = np.unique(np.stack([z, routed])[:, order], axis=1, return_counts=True)
+        self._routes = pairs[1].astype(np.int64)
+        self._route_bounds = np.append(0, np.cumsum(counts))
+        self._rotation, self._marginal, self._rng, self._threads = rotation, marginal, rng, n_threads
+        self._layers: list[tuple[NDArray, ...]] = []
+        self.support = np.empty((2, n_classes, x.shape[1]))
+
+        n, d = x.shape
+        self.center = np.zeros(d)
+        spread = np.zeros(d)
+        for start in range(0, n, BLOCK_ROWS):
+            block = x[start : start + BLOCK_ROWS].astype(np.float64)
+            self.center += block.sum(axis=0)
+        self.center /= n
+        for start in range(0, n, BLOCK_ROWS):
+            spread += ((x[start : start + BLOCK_ROWS] - self.center) ** 2).sum(axis=0)
+        spread = np.sqrt(spread / n)
+        self.scale = _entrance_scale(spread, self.center)
+
+        self._work = np.empty((d, n), x.dtype)
+        self._rotations = np.empty((max_layers, d, d), x.dtype)
+
+        def enter(part: slice) -> None:
+            self._work[:, part] = ((x[order[part]] - self.center) / self.scale).T
+
+        for_each(enter, self._row_blocks(), n_threads)
+
+    def _row_blocks(self) -> list[slice]:
+        n = self._work.shape[1]
+        return [slice(s, min(s + BLOCK_ROWS, n)) for s in range(0, n, BLOCK_ROWS)]
+
+    @property
+    def n_layers(self) -> int:
+        return len(self._layers)
+
+    @property
+    def n_classes(self) -> int:
+        return len(self._bounds) - 1
+
+    def add_layer(self) -> None:
+        """Fit one more layer and carry the rows through it."""
+        from mute import kernels
+
+        t, dtype = self.n_layers, self._work.dtype
+        self._rotations[t] = self._rotation(t, self._work, self._bounds, self._rng, self._threads)
+        turn = self._rotations[t].T
+
+        def rotate(part: slice) -> None:
+            self._work[:, part] = turn @ self._work[:, part]
+
+        for_each(rotate, self._row_blocks(), self._threads)
+        origin, step, values, support = fit_marginals(self._work, self._bounds, self._marginal, self._threads)
+        if t == 0:
+            self.support[:] = support
+        tables = tuple(np.ascontiguousarray(table, dtype) for table in (origin, step, values))
+        _separate(tables[2])
+
+        def move(part: slice) -> None:
+            kernels.push(self._work[part], self._route_bounds, self._routes, *(table[:, part] for table in tables))
+
+        d = len(self._work)
+        for_each(move, [slice(s, min(s + 32, d)) for s in range(0, d, 32)], self._threads)
+        self._layers.append(tables)
+
+    def layer(self, t: int) -> Flow:
+        """Layer `t` as a flow of its own."""
+        return self._flow(t, t + 1)
+
+    def flow(self) -> Flow:
+        """The layers so far."""
+        return self._flow(0, self.n_layers)
+
+    def _flow(self, start: int, stop: int) -> Flow:
+        dtype = self._work.dtype
+        origin, step, values = (np.stack(tables) for tables in zip(*self._layers[start:stop], strict=True))
+        return Flow(
+            center=self.center.astype(dtype) if start == 0 else np.zeros(len(self._work), dtype),
+            scale=self.scale.astype(dtype) if start == 0 else np.ones(len(self._work), dtype),
+            rotations=self._rotations[start:stop],
+            origin=origin,
+            step=step,
+            values=values,
+        )
+
+
+def _entrance_scale(spread: NDArray[np.float64], center: NDArray[np.float64]) -> NDArray[np.float64]:
+    # What is left of a constant column after centring is rounding: no spread at all.
+    varies = spread > 1e-12 * np.abs(center)
+    if not varies.any() or spread[varies].max() <= _SCALE_RATIO * spread[varies].min():
+        return np.ones_like(spread)
+    return np.where(varies, spread, 1.0)

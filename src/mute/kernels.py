@@ -1,0 +1,255 @@
+"""The compiled loops. Everything hot lives here, and nothing else does.
+
+A block is stored feature-major, ``(D, rows)``, with its rows grouped by class: ``bounds`` holds the ends of the groups
+and ``labels`` the class of each. One table then serves a contiguous run of numbers and stays in the first-level
+cache, and no element needs to know its class.
+
+A marginal is a table of ``M`` values on a uniform grid: ``values[j]`` is the image of ``origin + j * step``. Between
+knots it is straight, and the first and the last segment go on for ever, so it is a bijection of the real line.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+__all__ = ["count", "locate", "merge_bins", "pull", "push", "push_with_logdet", "quantile_tables", "summarise"]
+
+# Reassociation lets the sums vectorise; NaN and infinity keep their meaning.
+_options: dict[str, Any] = {
+    "nogil": True,
+    "cache": True,
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "contract", "arcp", "nsz"},
+}
+
+# A guide with this many cells for each knot leaves less than one knot to step over on average.
+_GUIDE_CELLS = 2
+
+
+@njit(**_options)
+def _lookup(x, values, origin, step):
+    top = x.dtype.type(values.shape[0] - 2)
+    zero = x.dtype.type(0)
+    rate = x.dtype.type(1) / step
+    for i in range(x.shape[0]):
+        t = (x[i] - origin) * rate
+        j = np.int64(max(min(t, top), zero))
+        low = values[j]
+        x[i] = low + (t - x.dtype.type(j)) * (values[j + 1] - low)
+
+
+@njit(**_options)
+def _lookup_with_logdet(x, values, origin, step, logdet):
+    top = x.dtype.type(values.shape[0] - 2)
+    zero = x.dtype.type(0)
+    rate = x.dtype.type(1) / step
+    for i in range(x.shape[0]):
+        t = (x[i] - origin) * rate
+        j = np.int64(max(min(t, top), zero))
+        rise = values[j + 1] - values[j]
+        x[i] = values[j] + (t - x.dtype.type(j)) * rise
+        logdet[i] += np.log(rise * rate)
+
+
+@njit(**_options)
+def _search(y, values, origin, step, guide):
+    """Invert `_lookup`: find the segment that holds each y, then interpolate with axes swapped."""
+    last = values.shape[0] - 2
+    cells = guide.shape[0]
+    zero = y.dtype.type(0)
+    top = y.dtype.type(cells - 1)
+    low, high = values[0], values[last + 1]
+    rate = y.dtype.type(cells) / (high - low)
+    guided = y.shape[0] * 8 > values.shape[0]
+    if guided:
+        # guide[c]: the segment in which cell c of a uniform grid over the values begins.
+        j = 0
+        for c in range(cells):
+            edge = low + y.dtype.type(c) / rate
+            while j < last and values[j + 1] <= edge:
+                j += 1
+            guide[c] = j
+    for i in range(y.shape[0]):
+        v = y[i]
+        if guided:
+            j = np.int64(guide[np.int64(max(min((v - low) * rate, top), zero))])
+            # The cell is found with rounding: step back if it overshot.
+            while j > 0 and values[j] > v:
+                j -= 1
+            j = min(j + np.int64(values[j + 1] <= v), last)
+            while j < last and values[j + 1] <= v:
+                j += 1
+        else:
+            j, end = 0, last + 1
+            while end - j > 1:
+                middle = (j + end) >> 1
+                if values[middle] <= v:
+                    j = middle
+                else:
+                    end = middle
+        base = values[j]
+        y[i] = origin + step * (y.dtype.type(j) + (v - base) / (values[j + 1] - base))
+
+
+@njit(**_options)
+def push(block, bounds, labels, origin, step, values):
+    """Apply the class-conditional marginals in place: ``block`` (D, rows), tables (K, D), (K, D), (K, D, M)."""
+    for d in range(block.shape[0]):
+        for s in range(labels.shape[0]):
+            k = labels[s]
+            _lookup(block[d, bounds[s] : bounds[s + 1]], values[k, d], origin[k, d], step[k, d])
+
+
+@njit(**_options)
+def push_with_logdet(block, bounds, labels, origin, step, values, logdet):
+    """Like `push`, and add the log-slope of every row's map to ``logdet`` (rows,), float64."""
+    for d in range(block.shape[0]):
+        for s in range(labels.shape[0]):
+            k = labels[s]
+            run = slice(bounds[s], bounds[s + 1])
+            _lookup_with_logdet(block[d, run], values[k, d], origin[k, d], step[k, d], logdet[run])
+
+
+@njit(**_options)
+def pull(block, bounds, labels, origin, step, values):
+    """Undo `push` in place."""
+    guide = np.empty(_GUIDE_CELLS * values.shape[2], np.int32)
+    for d in range(block.shape[0]):
+        for s in range(labels.shape[0]):
+            k = labels[s]
+            _search(block[d, bounds[s] : bounds[s + 1]], values[k, d], origin[k, d], step[k, d], guide)
+
+
+@njit(**_options)
+def summarise(block, bounds, low, high, mean, std):
+    """Range, mean and standard deviation of every class and coordinate: outputs (K, D), float64."""
+    for d in range(block.shape[0]):
+        for k in range(bounds.shape[0] - 1):
+            x = block[d, bounds[k] : bounds[k + 1]]
+            least = most = x[0]
+            total = 0.0
+            for i in range(x.shape[0]):
+                least = min(least, x[i])
+                most = max(most, x[i])
+                total += x[i]
+            centre = total / x.shape[0]
+            square = 0.0
+            for i in range(x.shape[0]):
+                square += (x[i] - centre) ** 2
+            low[k, d], high[k, d], mean[k, d] = least, most, centre
+            std[k, d] = np.sqrt(square / x.shape[0])
+
+
+@njit(**_options)
+def count(block, bounds, low, width, counts):
+    """Histogram every class and coordinate: ``counts`` (K, D, B + 2), the ends for what lies below and above."""
+    bins = counts.shape[2] - 2
+    for d in range(block.shape[0]):
+        for k in range(bounds.shape[0] - 1):
+            x = block[d, bounds[k] : bounds[k + 1]]
+            row = counts[k, d]
+            row[:] = 0
+            rate = 1.0 / width[k, d]
+            start = low[k, d]
+            for i in range(x.shape[0]):
+                t = (x[i] - start) * rate
+                row[np.int64(max(min(t + 1.0, bins + 1.0), 0.0))] += 1
+
+
+@njit(**_options)
+def locate(counts, share, first, last):
+    """Bins (K, D) in which the cumulative count passes `share` of the rows from below and from above."""
+    for k in range(counts.shape[0]):
+        for d in range(counts.shape[1]):
+            row = counts[k, d]
+            limit = share[k] * row.sum()
+            j, total = 0, row[0]
+            while total <= limit and j < row.shape[0] - 1:
+                j += 1
+                total += row[j]
+            first[k, d] = j
+            j, total = row.shape[0] - 1, row[row.shape[0] - 1]
+            while total <= limit and j > 0:
+                j -= 1
+                total += row[j]
+            last[k, d] = j
+
+
+@njit(**_options)
+def _quantile_table(row, low, width, mean, std, probits, beta, values):
+    """Fill one table of the quantile marginal from the counts of one class and coordinate; return origin and step."""
+    m, cells = probits.shape[0], values.shape[0] - 3
+    n = row.sum()
+    q = np.empty(m)
+    j, total = 0, row[0]
+    for i in range(m):
+        level = (i + 0.5) / m * n
+        while total < level:
+            j += 1
+            total += row[j]
+        inside = 1.0 - (total - level) / row[j]
+        q[i] = low + width * min(max(j - 1 + inside, 0.0), row.shape[0] - 2.0)
+    start, step = q[0], (q[m - 1] - q[0]) / cells
+    straight = not step > 1e-6 * std / cells
+    if straight:
+        start, step = mean - std, 2 * std / cells
+    i = 0
+    for c in range(cells + 1):
+        x = start + step * c
+        line = (x - mean) / std
+        if straight:
+            values[c + 1] = line
+            continue
+        while i < m - 2 and q[i + 1] <= x:
+            i += 1
+        # Quantiles that coincide (ties in the data) are one knot: the step over them is taken by the next segment.
+        e = i
+        while e > 0 and q[e] >= q[i + 1]:
+            e -= 1
+        rise = (x - q[e]) / (q[i + 1] - q[e]) if q[i + 1] > q[e] else 0.0
+        values[c + 1] = (1 - beta) * line + beta * (probits[e] + min(rise, 1.0) * (probits[i + 1] - probits[e]))
+    values[0] = values[1] - step / std
+    values[cells + 2] = values[cells + 1] + step / std
+    return start - step, step
+
+
+@njit(**_options)
+def quantile_tables(counts, low, width, mean, std, probits, beta, origin, step, values):
+    """Tables of the quantile marginal for one class: ``counts`` (D, B + 2) to ``values`` (D, cells + 3)."""
+    for d in range(counts.shape[0]):
+        origin[d], step[d] = _quantile_table(counts[d], low[d], width[d], mean[d], std[d], probits, beta, values[d])
+
+
+@njit(**_options)
+def merge_bins(values, counts, least, tail):
+    """Draw straight lines through the edges that leave at least ``least[k]`` rows between any two, in place.
+
+    ``values`` (K, D, B + 1) holds the probit of every edge, ``tail`` (K, D) the rise over one bin beyond the last edge.
+    """
+    bins = counts.shape[2]
+    for k in range(values.shape[0]):
+        for d in range(values.shape[1]):
+            row, mass, rise = values[k, d], counts[k, d], tail[k, d]
+            left = mass.sum()
+            last, held = -1, 0
+            for j in range(1, bins):
+                held += mass[j - 1]
+                if held < least[k] or left - held < least[k]:
+                    continue
+                if last < 0:
+                    for i in range(j):
+                        row[i] = row[j] - (j - i) * rise
+                else:
+                    slope = (row[j] - row[last]) / (j - last)
+                    for i in range(last + 1, j):
+                        row[i] = row[last] + (i - last) * slope
+                left -= held
+                last, held = j, 0
+            if last < 0:  # too few rows for any edge: the straight line through the middle of the range
+                last = bins // 2
+                row[last] = 0.0
+                for i in range(last):
+                    row[i] = (i - last) * rise
+            for i in range(last + 1, bins + 1):
+                row[i] = row[last] + (i - last) * rise

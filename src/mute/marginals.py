@@ -1,0 +1,280 @@
+r"""Fitting the marginals: strictly increasing maps of one coordinate to N(0, 1).
+
+Both kinds give a table of values in probit space on a uniform grid, with straight tails, hence a bijection of the
+whole real line. A CDF that is clipped near 0 and 1 is none: it sends all that lies outside to the same point.
+
+Everything is computed in float64 from counts on a fine grid, which are sums over blocks of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.errors import MuteError
+from mute.threads import for_each
+from mute.validation import check_whole_number
+
+__all__ = ["Histogram", "Quantile", "fit_marginals", "make_marginal"]
+
+_Floats = NDArray[np.float64]
+
+# Below this share of the typical spread a coordinate's spread is rounding noise and must not be blown up to one.
+_DEGENERATE = {4: 1e-5, 8: 1e-9}
+
+# The counting grid is narrowed until the middle of the data covers this share of it, so that an outlier cannot hide
+# the rest of its coordinate in one bin.
+_MIDDLE_SHARE = 1 / 16
+_NARROWINGS = 8
+
+
+@dataclass(frozen=True)
+class _Summary:
+    """What is known of each class and coordinate, (K, D) each; `n` is (K, 1)."""
+
+    n: NDArray[np.int64]
+    low: _Floats
+    high: _Floats
+    mean: _Floats
+    std: _Floats
+
+    def part(self, columns: slice) -> _Summary:
+        return _Summary(self.n, *(a[:, columns] for a in (self.low, self.high, self.mean, self.std)))
+
+
+@dataclass(frozen=True)
+class Histogram:
+    r"""The paper's marginal: a histogram of equal bins between the least and the largest value.
+
+    Parameters
+    ----------
+    bins : int, default=1000
+    alpha : float, default=0.004
+        The floor on the mass of a bin, which keeps the map invertible where rows are few.
+    floor : {"merge", "add"}, default="merge"
+        With "merge", bins are joined until each holds a share of at least `alpha` of the rows, and 50 rows; outside
+        the last of them the map goes on straight. With "add", `alpha` is added to the share of every bin, over bins
+        that reach a tenth of the range past either end: ``Histogram(alpha=1e-10, floor="add")`` is the paper's.
+
+    Notes
+    -----
+    *Limits.* The paper's floor leaves empty bins almost flat, with slopes down to 1e-8. On the way back each
+    such bin multiplies rounding errors by the inverse of its slope, and over fifty layers nothing is left of the row,
+    in float32 and in float64 alike (``benchmarks/round_trip.py`` prints the figures). Merged bins keep all
+    slopes near one.
+    """
+
+    bins: int = 1000
+    alpha: float = 0.004
+    floor: str = "merge"
+
+    def __post_init__(self) -> None:
+        check_whole_number("bins", self.bins, 2)
+        if self.floor not in ("merge", "add"):
+            raise MuteError(f'floor must be "merge" or "add", not {self.floor!r}')
+        limit = 0.5 if self.floor == "merge" else 1.0 / self.bins
+        if not isinstance(self.alpha, float | int) or not 0 < self.alpha < limit:
+            raise MuteError(
+                f'alpha must lie between 0 and {limit:g} for floor="{self.floor}" and {self.bins} bins, '
+                f"not {self.alpha!r}"
+            )
+
+    def grid(self, summary: _Summary) -> tuple[_Floats, _Floats, int]:
+        reach = 0.1 * (summary.high - summary.low) if self.floor == "add" else 0.0
+        low = summary.low - reach
+        return low, (summary.high + reach - low) / self.bins, self.bins
+
+    def table(self, counts: NDArray[np.int64], low: _Floats, width: _Floats, summary: _Summary) -> tuple:
+        """Origin (K, D), step (K, D) and values (K, D, bins + 1)."""
+        from mute import kernels
+
+        # The grid ends at the extremes, so that rounding may put them just outside.
+        counts = counts[..., 1:-1] + _ends(counts)
+        mass = counts / summary.n[..., None]
+        if self.floor == "add":
+            mass = mass * (1 - self.bins * self.alpha) + self.alpha
+        below, above = np.cumsum(mass, axis=-1), np.cumsum(mass[..., ::-1], axis=-1)[..., ::-1]
+        values = np.empty((*mass.shape[:-1], self.bins + 1))
+        values[..., 1:-1] = _probit(below[..., :-1], above[..., 1:])
+        tail = width / summary.std
+        if self.floor == "add":
+            values[..., 0] = values[..., 1] - tail
+            values[..., -1] = values[..., -2] + tail
+        else:
+            least = np.maximum(self.alpha * summary.n[:, 0], 50.0)
+            kernels.merge_bins(values, counts, least, tail)
+        return low, width, values
+
+
+@dataclass(frozen=True)
+class Quantile:
+    r"""A smoothed marginal: the class's quantiles, blended with a Gaussian where rows are few.
+
+    Through `knots` quantiles :math:`q_p` at equal steps of probability goes the map
+
+    .. math:: x \mapsto (1 - \beta) \frac{x - \mu}{\sigma} + \beta\, \Phi^{-1}(\hat F(x)),
+              \qquad \beta = \frac{n_k}{n_k + 20 \cdot knots},
+
+    laid on a uniform grid of `cells` cells between the outermost quantiles; beyond them it goes on straight with slope
+    :math:`1/\sigma`.
+
+    Parameters
+    ----------
+    knots : int or "auto", default="auto"
+        "auto" takes one for every 50 rows of the class, between 8 and 256.
+    cells : int, default=128
+        The resolution at which the map is stored.
+
+    Notes
+    -----
+    *Limits.* A coordinate whose law is finer than a cell (far heavier tails than the Gaussian, tight clusters far
+    apart) is straightened over several layers rather than in one.
+    """
+
+    knots: int | str = "auto"
+    cells: int = 128
+
+    def __post_init__(self) -> None:
+        if self.knots != "auto":
+            check_whole_number("knots", self.knots, 2, also='"auto" or ')
+        check_whole_number("cells", self.cells, 2)
+
+    def grid(self, summary: _Summary) -> tuple[_Floats, _Floats, int]:
+        bins = 16 * self.cells
+        return summary.low, (summary.high - summary.low) / bins, bins
+
+    def n_knots(self, n: int) -> int:
+        return int(np.clip(n // 50, 8, 256)) if self.knots == "auto" else int(self.knots)
+
+    def table(self, counts: NDArray[np.int64], low: _Floats, width: _Floats, summary: _Summary) -> tuple:
+        """Origin (K, D), step (K, D) and values (K, D, cells + 3)."""
+        from mute import kernels
+
+        k, d, _ = counts.shape
+        origin, step = np.empty((k, d)), np.empty((k, d))
+        values = np.empty((k, d, self.cells + 3))
+        for c, n in enumerate(summary.n[:, 0]):
+            m = self.n_knots(int(n))
+            levels = (np.arange(m) + 0.5) / m
+            kernels.quantile_tables(
+                counts[c], low[c], width[c], summary.mean[c], summary.std[c],
+                _probit(levels, 1 - levels), n / (n + 20 * m), origin[c], step[c], values[c],
+            )  # fmt: skip
+        return origin, step, values
+
+
+_NAMED: dict[str, Callable[[], Histogram | Quantile]] = {"quantile": Quantile, "histogram": Histogram}
+
+
+def make_marginal(marginal: str | Histogram | Quantile) -> Histogram | Quantile:
+    """Resolve the name of a marginal."""
+    if isinstance(marginal, Histogram | Quantile):
+        return marginal
+    if marginal not in _NAMED:
+        raise MuteError(f"marginal must be one of {sorted(_NAMED)}, a Histogram or a Quantile, not {marginal!r}")
+    return _NAMED[marginal]()
+
+
+def fit_marginals(
+    work: NDArray[np.floating], bounds: NDArray[np.int64], marginal: Histogram | Quantile, n_threads: int
+) -> tuple[_Floats, _Floats, _Floats, _Floats]:
+    """Fit the marginals of one layer.
+
+    Parameters
+    ----------
+    work : array of shape (D, n)
+        Rotated rows, feature-major, grouped by true class.
+    bounds : array of shape (K + 1,)
+        Where each class begins and ends.
+
+    Returns
+    -------
+    origin, step : arrays of shape (K, D)
+    values : array of shape (K, D, M)
+    support : array of shape (2, K, D)
+        The least and the largest value seen.
+    """
+    from mute import kernels
+
+    n_features, n_classes = len(work), len(bounds) - 1
+    low, high, mean, std = (np.empty((n_classes, n_features)) for _ in range(4))
+    columns = [slice(s, min(s + 32, n_features)) for s in range(0, n_features, 32)]
+
+    def summarise(part: slice) -> None:
+        kernels.summarise(work[part], bounds, low[:, part], high[:, part], mean[:, part], std[:, part])
+
+    for_each(summarise, columns, n_threads)
+    support = np.stack([low, high])
+    _replace_degenerate(low, high, mean, std, work.dtype)
+    whole = _Summary(np.diff(bounds)[:, None], low, high, mean, std)
+    parts: list[tuple] = [()] * len(columns)
+
+    def fit(part: slice) -> None:
+        summary = whole.part(part)
+        start, width, bins = marginal.grid(summary)
+        counts = np.empty((*start.shape, bins + 2), np.int64)
+        kernels.count(work[part], bounds, start, width, counts)
+        if isinstance(marginal, Quantile):
+            share = np.array([0.5 / marginal.n_knots(int(n)) for n in summary.n[:, 0]])
+            start, width = _narrow(work[part], bounds, start, width, counts, share)
+        parts[part.start // 32] = marginal.table(counts, start, width, summary)
+
+    for_each(fit, columns, n_threads)
+    origin, step, values = (np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True))
+    return origin, step, values, support
+
+
+def _narrow(
+    work: NDArray, bounds: NDArray, low: _Floats, width: _Floats, counts: NDArray, share: _Floats
+) -> tuple[_Floats, _Floats]:
+    """Recount the coordinates whose middle fell into a few bins, on a grid that fits it; `counts` changes in place."""
+    from mute import kernels
+
+    bins = counts.shape[-1] - 2
+    for _ in range(_NARROWINGS):
+        first, last = (np.empty(low.shape, np.int64) for _ in range(2))
+        kernels.locate(counts, share, first, last)
+        first, last = np.clip(first, 1, bins), np.clip(last, 1, bins)
+        # One bin that cannot be split further is an atom of the law, not an outlier's shadow.
+        narrow = (last - first + 1 < bins * _MIDDLE_SHARE) & (width > 1e-12 * np.abs(low))
+        if not narrow.any():
+            break
+        low = np.where(narrow, low + width * (first - 1), low)
+        width = np.where(narrow, width * (last - first + 1) / bins, width)
+        for d in np.flatnonzero(narrow.any(axis=0)):
+            one = slice(d, d + 1)
+            kernels.count(work[one], bounds, low[:, one], width[:, one], counts[:, one])
+    return low, width
+
+
+def _replace_degenerate(low: _Floats, high: _Floats, mean: _Floats, std: _Floats, dtype: np.dtype) -> None:
+    """Give coordinates without spread the spread of the other classes, or the typical one, in place.
+
+    A direction in which a class does not vary (a constant column, fewer rows than columns) has no law to estimate. To
+    stretch its rounding noise to unit variance would ruin every new row; with a borrowed spread it is only shifted.
+    """
+    typical = np.sqrt(np.mean(std**2)) or 1.0
+    flat = std < _DEGENERATE[dtype.itemsize] * typical
+    if not flat.any():
+        return
+    pooled = np.sqrt(np.mean(np.where(flat, 0.0, std) ** 2, axis=0))
+    spread = np.broadcast_to(np.where(pooled > 0, pooled, typical), std.shape)
+    std[flat] = spread[flat]
+    low[flat] = mean[flat] - spread[flat]
+    high[flat] = mean[flat] + spread[flat]
+
+
+def _ends(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    ends = np.zeros_like(counts[..., 1:-1])
+    ends[..., 0], ends[..., -1] = counts[..., 0], counts[..., -1]
+    return ends
+
+
+def _probit(below: _Floats, above: _Floats) -> _Floats:
+    """The normal quantile, from whichever tail is the smaller: both ends keep the same resolution."""
+    from scipy.special import ndtri
+
+    return np.where(below < above, ndtri(below), -ndtri(above))

@@ -1,0 +1,303 @@
+"""The router decides which class's map a row takes; this module trains one and says how far to trust it."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.errors import MuteError
+from mute.validation import LabelEncoder
+
+__all__ = ["ClassifierRouter", "NetworkRouter", "RoutingReport", "fit_router"]
+
+# The router learns from at most this many rows: three times the paper's 10,000, drawn at random.
+MAX_ROWS = 30_000
+_FOLDS = 3
+_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class RoutingReport:
+    """How the router does on rows it has not learned from.
+
+    Attributes
+    ----------
+    error : float
+        Share of rows sent to another class than their own.
+    class_error : array of shape (K,)
+        The same within each class.
+    confusion : array of shape (K, K)
+        Row i, column j: share of class i sent to j.
+    margin : array of shape (K,)
+        Mean lead of the first over the second most likely class, by true class (NaN without probabilities).
+    calibration : float
+        Expected calibration error over ten bins of confidence (NaN without probabilities).
+    """
+
+    error: float
+    class_error: NDArray[np.float64]
+    confusion: NDArray[np.float64]
+    margin: NDArray[np.float64]
+    calibration: float
+
+    @classmethod
+    def measure(cls, z: NDArray, probabilities: NDArray | None, routed: NDArray, n_classes: int) -> RoutingReport:
+        confusion = np.zeros((n_classes, n_classes))
+        np.add.at(confusion, (z, routed), 1)
+        counts = confusion.sum(axis=1)
+        confusion /= np.maximum(counts, 1)[:, None]
+        margin, calibration = np.full(n_classes, np.nan), float("nan")
+        if probabilities is not None:
+            lead = margins(probabilities)
+            margin = np.array([lead[z == k].mean() if (z == k).any() else np.nan for k in range(n_classes)])
+            confidence = probabilities.max(axis=1)
+            bins = np.minimum((confidence * 10).astype(int), 9)
+            gaps = [
+                abs((routed[bins == b] == z[bins == b]).mean() - confidence[bins == b].mean()) * (bins == b).mean()
+                for b in np.unique(bins)
+            ]
+            calibration = float(np.sum(gaps))
+        return cls(float((z != routed).mean()), 1 - np.diag(confusion), confusion, margin, calibration)
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: v.tolist() if isinstance(v, np.ndarray) else v for name, v in vars(self).items()}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any], n_classes: int) -> RoutingReport:
+        arrays = {name: np.array(values[name], float) for name in ("class_error", "confusion", "margin")}
+        if [a.shape for a in arrays.values()] != [(n_classes,), (n_classes, n_classes), (n_classes,)]:
+            raise MuteError("its routing report does not fit its labels")
+        return cls(error=float(values["error"]), calibration=float(values["calibration"]), **arrays)
+
+
+def margins(probabilities: NDArray) -> NDArray[np.float64]:
+    """Lead of the most likely class over the second, for each row."""
+    top = np.partition(probabilities, -2, axis=1)
+    return (top[:, -1] - top[:, -2]).astype(np.float64)
+
+
+class NetworkRouter:
+    """A feed-forward classifier held as plain arrays, so that it can be stored and run without its maker.
+
+    Parameters
+    ----------
+    weights : list of arrays of shape (in, out)
+    biases : list of arrays of shape (out,)
+        The last layer has one output for each class.
+    """
+
+    def __init__(self, weights: list[NDArray], biases: list[NDArray]) -> None:
+        self.weights = weights
+        self.biases = biases
+
+    @classmethod
+    def from_classifier(cls, classifier: Any, encoder: LabelEncoder | None = None) -> NetworkRouter | None:
+        """Take over a fitted scikit-learn network or linear model; None if it is neither."""
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.neural_network import MLPClassifier
+
+        if type(classifier) is LogisticRegression:
+            weights, biases = [classifier.coef_.T], [classifier.intercept_]
+        elif type(classifier) is MLPClassifier and classifier.activation == "relu":
+            weights, biases = list(classifier.coefs_), list(classifier.intercepts_)
+        else:
+            return None
+        if weights[-1].shape[1] == 1:  # one logit for two classes: s is the pair (0, s)
+            weights[-1] = np.concatenate([np.zeros_like(weights[-1]), weights[-1]], axis=1)
+            biases[-1] = np.concatenate([np.zeros_like(biases[-1]), biases[-1]])
+        if encoder is not None:
+            # Classes the model has never seen cannot be its answer.
+            columns = encoder.encode(_objects(classifier.classes_), "the router")
+            full = np.zeros((weights[-1].shape[0], len(encoder)), weights[-1].dtype)
+            bias = np.full(len(encoder), -1e30, biases[-1].dtype)
+            full[:, columns], bias[columns] = weights[-1], biases[-1]
+            weights[-1], biases[-1] = full, bias
+        return cls(weights, biases)
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: dict[str, NDArray], n_layers: int, n_features: int, n_classes: int
+    ) -> NetworkRouter | None:
+        """The router of a file; None if it holds none."""
+        if n_layers == 0:
+            return None
+        weights = [arrays[f"router.{i}.weight"] for i in range(n_layers)]
+        biases = [arrays[f"router.{i}.bias"] for i in range(n_layers)]
+        width = n_features
+        for w, b in zip(weights, biases, strict=True):
+            if w.ndim != 2 or w.shape[0] != width or b.shape != w.shape[1:]:
+                raise MuteError("the layers of its router do not fit together")
+            if not (np.isfinite(w).all() and np.isfinite(b).all()):
+                raise MuteError("its router has values that are not finite")
+            width = w.shape[1]
+        if width != n_classes:
+            raise MuteError("its router does not fit its labels")
+        return cls(weights, biases)
+
+    def predict_proba(self, X: NDArray) -> NDArray[np.floating]:
+        """Class probabilities, shape (n, K)."""
+        out = np.empty((len(X), self.weights[-1].shape[1]), X.dtype)
+        layers = [(w.astype(X.dtype, copy=False), b.astype(X.dtype, copy=False)) for w, b in self._layers()]
+        for start in range(0, len(X), _BLOCK):
+            h = X[start : start + _BLOCK]
+            n = len(h)
+            # BLAS takes another path for very few rows; padded, one row gets the same answer as a thousand.
+            h = np.concatenate([h, np.zeros((-n % 16, h.shape[1]), h.dtype)]) if n % 16 else h
+            for i, (w, b) in enumerate(layers):
+                h = h @ w + b
+                if i < len(layers) - 1:
+                    np.maximum(h, 0, out=h)
+            h -= h.max(axis=1, keepdims=True)
+            np.exp(h, out=h)
+            out[start : start + n] = (h / h.sum(axis=1, keepdims=True))[:n]
+        return out
+
+    def _layers(self) -> list[tuple[NDArray, NDArray]]:
+        return list(zip(self.weights, self.biases, strict=True))
+
+    def predict(self, X: NDArray) -> NDArray[np.int64]:
+        """Encoded class of each row."""
+        return self.predict_proba(X).argmax(axis=1)
+
+
+class ClassifierRouter:
+    """Any fitted classifier as a router; it speaks the user's labels, we speak codes."""
+
+    def __init__(self, classifier: Any, encoder: LabelEncoder) -> None:
+        self.classifier = classifier
+        self.encoder = encoder
+
+    def predict(self, X: NDArray) -> NDArray[np.int64]:
+        """Encoded class of each row."""
+        return self.encoder.encode(_objects(self.classifier.predict(X)), "the router's prediction")
+
+    def predict_proba(self, X: NDArray) -> NDArray[np.floating] | None:
+        """Class probabilities, shape (n, K); None if the classifier has none to give."""
+        if not hasattr(self.classifier, "predict_proba"):
+            return None
+        out = np.zeros((len(X), len(self.encoder)))
+        out[:, self.encoder.encode(_objects(self.classifier.classes_), "the router")] = self.classifier.predict_proba(X)
+        return out
+
+
+Router = NetworkRouter | ClassifierRouter
+
+
+def fit_router(
+    spec: Any, X: NDArray, z: NDArray[np.int64], encoder: LabelEncoder, rng: np.random.Generator
+) -> tuple[Router, NDArray[np.int64], RoutingReport]:
+    """Train the router.
+
+    Returns
+    -------
+    router
+    routed : integer array of shape (n,)
+        Where each row of `X` goes according to a router that has not learned from it: routed by a model that
+        knows them, training rows would follow another law than new ones.
+    report : RoutingReport
+        Measured on the same predictions.
+    """
+    from sklearn.model_selection import StratifiedKFold
+
+    sample = _stratified_sample(z, MAX_ROWS, rng)
+    classifier = _make_classifier(spec, z[sample], encoder, rng)
+    labels = encoder.as_array()[z[sample]]
+    rows = X[sample]
+    probabilities: NDArray | None = np.zeros((len(X), len(encoder)))
+    routed = np.empty(len(X), np.int64)
+
+    def predict(router: Router, block: NDArray, where: NDArray) -> None:
+        nonlocal probabilities
+        chances = router.predict_proba(block)
+        if chances is None or probabilities is None:
+            probabilities = None
+            routed[where] = router.predict(block)
+        else:
+            probabilities[where] = chances
+            routed[where] = chances.argmax(axis=1)
+
+    folds = int(min(_FOLDS, np.bincount(z[sample]).min()))
+    splitter = StratifiedKFold(folds, shuffle=True, random_state=int(rng.integers(2**31 - 1)))
+    for learn, hold in splitter.split(rows, z[sample]):
+        predict(_train(classifier, rows[learn], labels[learn], encoder), rows[hold], sample[hold])
+    router = _train(classifier, rows, labels, encoder)
+    del rows
+    rest = np.setdiff1d(np.arange(len(X)), sample, assume_unique=True)
+    for start in range(0, len(rest), 16 * _BLOCK):
+        where = rest[start : start + 16 * _BLOCK]
+        predict(router, X[where], where)
+    return router, routed, RoutingReport.measure(z, probabilities, routed, len(encoder))
+
+
+def _make_classifier(spec: Any, z: NDArray, encoder: LabelEncoder, rng: np.random.Generator) -> Any:
+    from sklearn.base import clone
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neural_network import MLPClassifier
+
+    seed = int(rng.integers(2**31 - 1))
+    if spec == "mlp":
+        # The paper's network. Its early stopping sets a tenth of the rows aside and needs every class in it.
+        enough = bool(np.bincount(z).min() >= 30)
+        return _Standardised(
+            MLPClassifier(
+                max_iter=1000 if enough else 100, early_stopping=enough, validation_fraction=0.1, random_state=seed
+            )
+        )
+    if spec == "logistic":
+        return _Standardised(LogisticRegression(max_iter=1000))
+    if isinstance(spec, str) or not (hasattr(spec, "fit") and hasattr(spec, "predict")):
+        raise MuteError(f'router must be "mlp", "logistic", None or a classifier, not {spec!r}')
+    return clone(spec)
+
+
+@dataclass
+class _Standardised:
+    """A scikit-learn model that learns on standardised columns; the scaling ends up inside its first layer."""
+
+    model: Any
+
+    def fit(self, X: NDArray, encoder_codes: NDArray) -> NetworkRouter:
+        mean, std = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+        std[std <= 1e-12 * np.abs(mean)] = 1.0
+        rows = ((X - mean) / std).astype(X.dtype)
+        with warnings.catch_warnings():
+            from sklearn.exceptions import ConvergenceWarning
+
+            # What counts is how well it routes, and that is measured on rows it has not seen.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            self.model.fit(rows, encoder_codes)
+        router: Any = NetworkRouter.from_classifier(self.model)
+        first = router.weights[0] / std[:, None]
+        router.biases[0] = (router.biases[0] - mean @ first).astype(X.dtype)
+        router.weights[0] = first.astype(X.dtype)
+        return router
+
+
+def _train(classifier: Any, X: NDArray, labels: NDArray, encoder: LabelEncoder) -> Router:
+    from sklearn.base import clone
+
+    if isinstance(classifier, _Standardised):
+        return _Standardised(clone(classifier.model)).fit(X, encoder.encode(_objects(labels), "labels"))
+    fitted = clone(classifier).fit(X, labels)
+    return NetworkRouter.from_classifier(fitted, encoder) or ClassifierRouter(fitted, encoder)
+
+
+def _stratified_sample(z: NDArray[np.int64], size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Rows drawn at random, each class in proportion but with at least its fair minimum, in ascending order."""
+    if len(z) <= size:
+        return np.arange(len(z))
+    counts = np.bincount(z)
+    least = min(size // (4 * len(counts)), int(counts.min()))
+    take = np.minimum(counts, np.maximum(least, (counts * (size / len(z))).astype(int)))
+    return np.sort(np.concatenate([rng.choice(np.flatnonzero(z == k), m, replace=False) for k, m in enumerate(take)]))
+
+
+def _objects(labels: Any) -> NDArray[np.object_]:
+    values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    out = np.empty(len(values), object)
+    out[:] = values
+    return out

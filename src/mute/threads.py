@@ -1,0 +1,64 @@
+"""Threads over blocks of rows, each with single-threaded linear algebra.
+
+Two levels of threads would fight over the cores: while blocks run side by side, BLAS is held to one thread. That
+setting belongs to the process, so overlapping calls are counted and the last one out restores it.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["for_each", "resolve_threads"]
+
+_lock = threading.Lock()
+_users = 0
+_limiter: Any = None
+
+
+@contextmanager
+def _single_threaded_blas() -> Iterator[None]:
+    global _users, _limiter
+    from threadpoolctl import threadpool_limits
+
+    with _lock:
+        if _users == 0:
+            _limiter = threadpool_limits(1, user_api="blas")
+        _users += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0:
+                _limiter.restore_original_limits()
+
+
+def resolve_threads(n_threads: int | None) -> int:
+    """Number of threads to use: all cores this process may run on when None."""
+    if n_threads is not None:
+        return n_threads
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS or Windows
+        return os.cpu_count() or 1
+
+
+def for_each(work: Callable[[slice], None], parts: Iterable[slice], n_threads: int) -> None:
+    """Call `work` on every part, on up to `n_threads` threads; the first error is raised."""
+    parts = list(parts)
+    if n_threads == 1 or len(parts) == 1:
+        for part in parts:
+            work(part)
+        return
+    with _single_threaded_blas(), ThreadPoolExecutor(min(n_threads, len(parts))) as pool:
+        futures = [pool.submit(work, part) for part in parts]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise

@@ -1,0 +1,192 @@
+"""The door: rows and labels are checked and encoded here, once, and nowhere deeper."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.errors import MuteError
+
+__all__ = ["LabelEncoder", "check_length", "check_rows", "check_whole_number", "concept_of", "label_array"]
+
+_BLOCK = 65_536
+
+
+class _MuteTypeError(MuteError, TypeError):
+    """Also a TypeError, which scikit-learn's conventions ask for where a value has the wrong type."""
+
+
+def check_rows(estimator: Any, X: Any, *, reset: bool = False, name: str = "X") -> NDArray[np.floating]:
+    """Rows as a float32 or float64 array of shape (n, D), finite, of the width the estimator was fitted on."""
+    from scipy.sparse import issparse
+    from sklearn.utils.validation import validate_data
+
+    if issparse(X):
+        raise _MuteTypeError(f"{name} is a sparse {type(X).__name__}; give a dense array, for example X.toarray()")
+    half = getattr(X, "dtype", None) == np.float16
+    try:
+        X = validate_data(
+            estimator,
+            X,
+            reset=reset,
+            dtype=np.float32 if half else (np.float64, np.float32),
+            ensure_all_finite=False,
+            skip_check_array=False,
+        )
+    except TypeError as error:
+        raise _MuteTypeError(f"{name} cannot be read as an array of numbers: {error}") from error
+    except ValueError as error:
+        raise MuteError(f"{name} cannot be used: {error}") from error
+    _check_finite(X, name)
+    return X
+
+
+def _check_finite(X: NDArray, name: str) -> None:
+    bad: list[int] = []
+    total = 0
+    for start in range(0, len(X), _BLOCK):
+        # A sum is finite only if all its terms are: one fast pass decides for nearly every block.
+        block = X[start : start + _BLOCK]
+        with np.errstate(all="ignore"):
+            if np.isfinite(block.sum(dtype=np.float64)):
+                continue
+        rows = np.flatnonzero(~np.isfinite(block).all(axis=1))
+        total += len(rows)
+        bad += (start + rows[: 5 - len(bad)]).tolist() if len(bad) < 5 else []
+    if total:
+        listed = ", ".join(map(str, bad)) + (", ..." if total > len(bad) else "")
+        plural = "s" if total > 1 else ""
+        raise MuteError(
+            f"{name} contains NaN or infinity (inf) in {total} row{plural} (row{plural} {listed}); "
+            "remove or fill these rows first"
+        )
+
+
+def label_array(labels: Any, name: str) -> NDArray[np.object_]:
+    """Labels of any hashable kind as a one-dimensional object array."""
+    from sklearn.utils.validation import column_or_1d
+
+    if labels is None:
+        raise MuteError(f"{name} is missing: give one label for each row")
+    if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
+        raise MuteError(f"{name} must hold one label for each row, not the single value {labels!r}")
+    if hasattr(labels, "dtype") or hasattr(labels, "to_numpy"):
+        array = np.asarray(labels)
+        if array.ndim != 1:
+            try:
+                array = column_or_1d(array, warn=True)
+            except ValueError as error:
+                raise MuteError(f"{name} must be one-dimensional, not of shape {array.shape}") from error
+        values: list[Any] = array.tolist()
+    else:
+        values = list(labels)
+    out = np.empty(len(values), object)
+    out[:] = values
+    missing = [i for i, v in enumerate(values) if v is None or (isinstance(v, float) and not math.isfinite(v))]
+    if missing:
+        raise MuteError(
+            f"{name} contains missing or infinite labels (NaN, None, inf) in {len(missing)} row(s), first in row "
+            f"{missing[0]}; remove these rows, or give them a label of their own"
+        )
+    return out
+
+
+class LabelEncoder:
+    """Maps labels of any hashable kind to 0 .. K - 1 and back.
+
+    Parameters
+    ----------
+    classes : sequence of labels
+        Distinct, in the order of their codes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> encoder, codes = LabelEncoder.fit(np.array(["m", "f", "f"], dtype=object))
+    >>> encoder.classes, codes
+    (('f', 'm'), array([1, 0, 0]))
+    """
+
+    def __init__(self, classes: Sequence[Any]) -> None:
+        self.classes = tuple(classes)
+        self._codes = {label: code for code, label in enumerate(self.classes)}
+
+    @classmethod
+    def fit(cls, labels: NDArray[np.object_]) -> tuple[LabelEncoder, NDArray[np.int64]]:
+        try:
+            distinct = set(labels.tolist())
+        except TypeError as error:
+            raise _MuteTypeError(f"labels must be hashable (text, numbers, tuples): {error}") from error
+        try:
+            ordered = sorted(distinct)
+        except TypeError:  # mixed kinds have no order of their own
+            ordered = sorted(distinct, key=lambda v: (type(v).__name__, repr(v)))
+        encoder = cls(ordered)
+        return encoder, encoder.encode(labels, "labels")
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    def as_array(self) -> NDArray:
+        """The classes as scikit-learn keeps them: a plain array where their kind allows it."""
+        if len({type(label) for label in self.classes}) == 1 and isinstance(self.classes[0], str | int | float | bool):
+            return np.array(self.classes)
+        out = np.empty(len(self.classes), object)
+        out[:] = self.classes
+        return out
+
+    def holds(self, label: Any) -> bool:
+        try:
+            return label in self._codes
+        except TypeError:
+            return False
+
+    def encode(self, labels: NDArray[np.object_], name: str) -> NDArray[np.int64]:
+        try:
+            return np.fromiter((self._codes[v] for v in labels), np.int64, len(labels))
+        except (KeyError, TypeError):
+            unknown = next(v for v in labels if not self.holds(v))
+            raise self._unknown(unknown, name) from None
+
+    def encode_one(self, label: Any, name: str) -> int:
+        if not self.holds(label):
+            raise self._unknown(label, name)
+        return self._codes[label]
+
+    def _unknown(self, label: Any, name: str) -> MuteError:
+        known = ", ".join(repr(c) for c in self.classes[:20]) + (", ..." if len(self) > 20 else "")
+        close = difflib.get_close_matches(str(label), [str(c) for c in self.classes], n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        return MuteError(f"{name} has the label {label!r}, which was not seen in fit{hint}; known labels: {known}")
+
+
+def concept_of(n_rows: int, y: Any, concept: Any) -> NDArray[np.object_]:
+    """The concept's labels: `concept` where given, else `y`."""
+    given, name = (y, "y") if concept is None else (concept, "concept")
+    if given is None:
+        raise MuteError(
+            "the concept's labels are missing: call fit(X, z), or fit(X, y, concept=z) where y is another label. "
+            "This estimator requires y to be passed, but the target y is None"
+        )
+    labels = label_array(given, name)
+    check_length(labels, n_rows, name)
+    return labels
+
+
+def check_length(labels: NDArray, n_rows: int, name: str) -> None:
+    if len(labels) != n_rows:
+        raise MuteError(f"{name} has {len(labels)} labels for {n_rows} rows; give one label for each row")
+
+
+def check_whole_number(name: str, value: Any, least: int = 1, *, or_none: bool = False, also: str = "") -> None:
+    """A setting that counts something; `also` names the other values it may have, for the message."""
+    if value is None and or_none:
+        return
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        also = "None or " if or_none else also
+        raise MuteError(f"{name} must be {also}a whole number of at least {least}, not {value!r}")
