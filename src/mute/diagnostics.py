@@ -55,11 +55,12 @@ class Diagnostics:
     Notes
     -----
     ``negentropy`` (before the layer) and ``negentropy_after`` are estimated as the sum of the marginal negentropies
-    and the dependence that a Gaussian copula shows, corrected for the number of rows; NaN where a class has fewer
-    than twice as many rows as columns. ``ideal_reduction`` is the gain in log-density under the fitted marginals, so
-    on held-out rows it turns negative when a layer fits noise. ``routing_entropy`` is the cross-entropy of a
-    classifier that guesses the route from the layer's output, never above the entropy of the routes themselves; hence
-    ``penalty_corrected`` errs on the high side. ``penalty_bound`` replaces the mean over misrouted rows by the worst.
+    and the dependence that a Gaussian copula shows, corrected on held-out rows for their number, and not below zero;
+    NaN where a class has fewer than twice as many rows as columns. ``ideal_reduction`` is the gain in log-density
+    under the fitted marginals, so on held-out rows it turns negative when a layer fits noise. ``routing_entropy`` is
+    the cross-entropy of a classifier that guesses the route from the layer's output, never above the entropy of the
+    routes themselves; hence ``penalty_corrected`` errs on the high side. ``penalty_bound`` replaces the mean over
+    misrouted rows by the worst.
     """
 
     figures: NDArray[np.float64]
@@ -164,25 +165,25 @@ def diagnose(
         Sets of rows with their true and routed classes, encoded.
     """
     figures = np.full((len(rows), flow.n_layers, flow.n_classes, len(COLUMNS)), np.nan)
-    for s, (x, z, routed) in enumerate(rows.values()):
+    for s, (name, (x, z, routed)) in enumerate(rows.items()):
         for k in range(flow.n_classes):
             mine = np.flatnonzero(z == k)
             if len(mine) > max(_ROWS, 4 * flow.n_features):
                 mine = np.sort(rng.choice(mine, max(_ROWS, 4 * flow.n_features), replace=False))
             if len(mine) < 2:
                 continue
-            figures[s, :, k] = _follow(flow, x[mine].astype(np.float64), k, routed[mine], n_threads)
+            figures[s, :, k] = _follow(flow, x[mine].astype(np.float64), k, routed[mine], name != "train", n_threads)
     return Diagnostics(figures, tuple(rows), tuple(classes))
 
 
-def _follow(flow: Flow, x: NDArray, k: int, routed: NDArray, n_threads: int | None) -> NDArray[np.float64]:
+def _follow(flow: Flow, x: NDArray, k: int, routed: NDArray, fresh: bool, n_threads: int | None) -> NDArray[np.float64]:
     """Figures (T, len(COLUMNS)) of the rows of class `k`."""
     out = np.empty((flow.n_layers, len(COLUMNS)))
     wrong = routed != k
     error = float(wrong.mean())
     route_entropy = _entropy(np.bincount(routed, minlength=flow.n_classes) / len(routed))
     ceiling = _entropy(np.array([error, 1 - error])) + error * np.log(max(flow.n_classes - 1, 1))
-    now, before = x, _negentropy(x)
+    now, before = x, _negentropy(x, fresh)
     for t in range(flow.n_layers):
         layer = flow.layers(t, t + 1)
         own, own_density = _with_log_density(layer, now, k, n_threads)
@@ -195,7 +196,7 @@ def _follow(flow: Flow, x: NDArray, k: int, routed: NDArray, n_threads: int | No
             printed, worst = float(ratio.sum() / len(x)), float(error * max(ratio.max(), 0.0))
         entropy = _routing_entropy(layer, moved, k, routed, route_entropy, n_threads) if wrong.any() else 0.0
         now = moved
-        after = _negentropy(now)
+        after = _negentropy(now, fresh)
         out[t] = before, after, ideal, error, printed, entropy, printed + entropy, worst + ceiling
         before = after
     return out
@@ -241,7 +242,7 @@ def _routing_entropy(layer: Flow, y: NDArray, k: int, routed: NDArray, ceiling: 
     return min(loss / max(seen, 1), ceiling)
 
 
-def _negentropy(x: NDArray[np.float64]) -> float:
+def _negentropy(x: NDArray[np.float64], fresh: bool) -> float:
     """KL to N(0, I): marginal negentropies and the dependence of a Gaussian copula."""
     from scipy.special import digamma
     from scipy.stats import differential_entropy
@@ -255,9 +256,11 @@ def _negentropy(x: NDArray[np.float64]) -> float:
         return float("nan")
     marginal = 0.5 * np.log(2 * np.pi) + 0.5 * (x**2).mean(axis=0) - differential_entropy(x, axis=0, method="ebrahimi")
     _, logdet = np.linalg.slogdet(np.corrcoef(x, rowvar=False).reshape(d, d))
-    # Expected log-determinant of the correlations of n independent Gaussian rows: what chance alone shows.
-    bias = digamma((n - np.arange(1, d + 1)) / 2).sum() - d * digamma((n - 1) / 2)
-    return float(marginal.sum() - 0.5 * (logdet - bias))
+    # Expected log-determinant of the correlations of n independent Gaussian rows: what chance alone shows. Rows that
+    # the rotations were fitted on have had this very chance removed.
+    bias = digamma((n - np.arange(1, d + 1)) / 2).sum() - d * digamma((n - 1) / 2) if fresh else 0.0
+    # A divergence is never negative: an estimate below zero is noise.
+    return max(float(marginal.sum() - 0.5 * (logdet - bias)), 0.0)
 
 
 def _entropy(p: NDArray) -> float:

@@ -4,36 +4,35 @@ from __future__ import annotations
 
 import warnings
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.callback import CallbackSupportMixin, with_callbacks
-from sklearn.utils import Tags
+from sklearn.callback import CallbackContext, with_callbacks
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from mute.artifacts import eraser_from_artifact, eraser_to_artifact
+from mute.base import FlowEstimator
 from mute.diagnostics import Diagnostics, diagnose
 from mute.errors import MuteError, WeakResultWarning
 from mute.fitting import FlowFitter
-from mute.flow import BLOCK_ROWS, Flow
-from mute.io import (
-    feature_names,
-    flow_from,
-    label_from_json,
-    label_to_json,
-    parameters_from,
-    plain_parameters,
-    restore_features,
-    save,
-)
+from mute.flow import BLOCK_ROWS
 from mute.marginals import Histogram, Quantile, make_marginal
 from mute.rotations import make_rotation
-from mute.routing import ClassifierRouter, NetworkRouter, RoutingReport, fit_router, margins
-from mute.stopping import MAX_ROWS, EarlyStopping, fresh_leak
+from mute.routing import ClassifierRouter, NetworkRouter, fit_router, margins
+from mute.stopping import MAX_ROWS, EarlyStopping, advance, fresh_leak
 from mute.threads import resolve_threads
-from mute.validation import LabelEncoder, check_length, check_rows, check_whole_number, concept_of, label_array
+from mute.validation import (
+    LabelEncoder,
+    check_classes,
+    check_length,
+    check_rows,
+    check_whole_number,
+    concept_of,
+    label_array,
+)
 
 __all__ = ["Flags", "MUtE"]
 
@@ -62,12 +61,7 @@ class Flags:
     margin: NDArray[np.float64]
 
 
-class MUtE(
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    CallbackSupportMixin,
-    BaseEstimator,
-):
+class MUtE(FlowEstimator):
     r"""Maximum utility-preserving erasure of a discrete concept, and its dual counterfactuals.
 
     Every class-conditional law of the rows is carried to one shared Gaussian by a flow of shared rotations and
@@ -191,50 +185,56 @@ class MUtE(
         concept : array-like of shape (n,), optional
             The concept's labels where `y` is another label, as in a pipeline.
         """
-        from sklearn.utils import check_random_state
+        with self._all_or_nothing():
+            return self._fit(X, y, concept)
 
+    def _fit(self, X: Any, y: Any, concept: Any) -> Self:
         marginal, rotation = make_marginal(self.marginal), make_rotation(self.rotation)
         self._check_parameters()
         X = check_rows(self, X, reset=True)
         encoder, z = LabelEncoder.fit(concept_of(len(X), y, concept))
-        _check_classes(encoder, z, X.shape[1])
+        check_classes(encoder, z, X.shape[1])
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
-        layers, hold = self._plan(z, rng)
+        layers, held = self._plan(z, rng)
+        rows = np.flatnonzero(~held)
+        routes = self.router is not None
+        root = self._init_callback_context(task_name="fit", max_subtasks=layers + routes)
+        root.call_on_fit_task_begin(estimator=self)
 
-        self.router_, self.routing_, self.stopping_, self.diagnostics_ = None, None, None, None
-        rows = np.flatnonzero(~hold) if hold is not None else slice(None)
-        x_fit, z_fit = X[rows], z[rows]
-        routed = z_fit
-        if self.router is not None:
-            self.router_, routed, self.routing_ = fit_router(self.router, x_fit, z_fit, encoder, rng)
+        self.router_, self.routing_, routed = None, None, z
+        if routes:
+            task = root.subcontext(task_name="router")
+            task.call_on_fit_task_begin(estimator=self)
+            self.router_, routed, self.routing_ = fit_router(self.router, X, z, rows, encoder, rng)
+            task.call_on_fit_task_end(estimator=self)
         fitter = FlowFitter(
-            x_fit,
-            z_fit,
+            X,
+            z,
             routed,
+            rows=rows,
             max_layers=layers,
             rotation=rotation,
             marginal=marginal,
             rng=rng,
             n_threads=resolve_threads(self.n_threads),
         )
-        held = None
-        if hold is not None:
-            held = X[hold], z[hold], z[hold] if self.router_ is None else self.router_.predict(X[hold])
-            self.stopping_ = EarlyStopping(len(encoder), layers)
-        self._add_layers(fitter, layers, held, self.stopping_, rng)
+        self.stopping_ = EarlyStopping(len(encoder), layers) if held.any() else None
+        self._add_layers(fitter, layers, root, (X[held], z[held], routed[held]), rng)
+        root.call_on_fit_task_end(estimator=self)
 
-        self.classes_ = encoder.as_array()
-        self._encoder = encoder
-        self._support: NDArray[np.float64] = fitter.support
         self.flow_ = fitter.flow() if self.stopping_ is None else fitter.flow().layers(0, self.stopping_.best())
+        self._support: NDArray[np.float64] = fitter.support
         del fitter
+        self._encoder, self.classes_ = encoder, encoder.as_array()
         self.n_iterations_ = self.flow_.n_layers
         self._n_features_out = X.shape[1]
+        self.diagnostics_ = None
         if self.diagnostics:
-            sets = {"train": (x_fit, z_fit, routed)}
-            if held is not None:
-                sets["held-out"] = held
-            self.diagnostics_ = diagnose(self.flow_, sets, encoder.classes, rng, self.n_threads)
+            # A class of -1 keeps a row out of the set.
+            sets = {"train": (X, np.where(held, -1, z), routed), "held-out": (X, np.where(held, z, -1), routed)}
+            self.diagnostics_ = diagnose(
+                self.flow_, sets if held.any() else {"train": sets["train"]}, encoder.classes, rng, self.n_threads
+            )
         self._fitted_on = {"rows": len(X), "class_rows": np.bincount(z).tolist(), "dtype": X.dtype.name}
         return self
 
@@ -246,53 +246,49 @@ class MUtE(
         if not isinstance(self.validation_fraction, float) or not 0 < self.validation_fraction < 1:
             raise MuteError(f"validation_fraction must lie between 0 and 1, not {self.validation_fraction!r}")
 
-    def _plan(self, z: NDArray, rng: np.random.Generator) -> tuple[int, NDArray[np.bool_] | None]:
+    def _plan(self, z: NDArray, rng: np.random.Generator) -> tuple[int, NDArray[np.bool_]]:
         """The most layers, and the rows that "auto" sets aside."""
+        held = np.zeros(len(z), bool)
         if self.n_iterations != "auto":
-            return int(self.n_iterations), None
+            return int(self.n_iterations), held
         fewest = int(np.bincount(z).min())
         if fewest < _FEWEST_FOR_AUTO:
             warnings.warn(
                 f'the smallest class has {fewest} rows, too few for n_iterations="auto" to measure anything '
                 f"(at least {_FEWEST_FOR_AUTO}); using {_FALLBACK_ITERATIONS} layers",
                 WeakResultWarning,
-                stacklevel=3,
+                stacklevel=5,
             )
-            return _FALLBACK_ITERATIONS, None
-        hold = np.zeros(len(z), bool)
+            return _FALLBACK_ITERATIONS, held
         for k in range(z.max() + 1):
             mine = np.flatnonzero(z == k)
             size = min(max(int(self.validation_fraction * len(mine)), 20), MAX_ROWS)
-            hold[rng.permutation(mine)[:size]] = True
-        return int(self.max_iterations), hold
+            held[rng.permutation(mine)[:size]] = True
+        return int(self.max_iterations), held
 
     def _add_layers(
         self,
         fitter: FlowFitter,
         layers: int,
-        held: tuple[NDArray, NDArray, NDArray] | None,
-        stopping: EarlyStopping | None,
+        root: CallbackContext,
+        held: tuple[NDArray, NDArray, NDArray],
         rng: np.random.Generator,
     ) -> None:
-        """Fit layer after layer, telling the callbacks, until done."""
-        root = self._init_callback_context(task_name="fit", max_subtasks=layers)
-        root.call_on_fit_task_begin(estimator=self)
-        if held is not None:
-            erased, z_held, route = np.array(held[0]), held[1], held[2]
+        """Fit layer after layer, telling the callbacks, until one of them or the held-out rows say stop."""
+        erased, z, route = held
         for t in range(layers):
             task = root.subcontext(task_name="layer")
             task.call_on_fit_task_begin(estimator=self)
             fitter.add_layer()
             stop = task.call_on_fit_task_end(estimator=self)
-            if stopping is not None:
-                erased, gain = _advance(fitter.layer(t), erased, z_held, route, self.n_threads)
-                stopping.gains.append(gain)
-                if stopping.due() or stop:
-                    stopping.record(*fresh_leak(erased, z_held, fitter.n_classes, rng))
-                    stop = stop or stopping.done()
+            if self.stopping_ is not None:
+                erased, gain = advance(fitter.layer(t), erased, z, route, self.n_threads)
+                self.stopping_.gains.append(gain)
+                if self.stopping_.due() or stop:
+                    self.stopping_.record(*fresh_leak(erased, z, fitter.n_classes, rng))
+                    stop = stop or self.stopping_.done()
             if stop:
                 break
-        root.call_on_fit_task_end(estimator=self)
 
     def transform(self, X: Any, concept: Any = None) -> NDArray[np.floating]:
         """Erase the concept.
@@ -386,65 +382,12 @@ class MUtE(
             self.flow_, {"held-out": (X, z, routed)}, self._encoder.classes, np.random.default_rng(0), self.n_threads
         )
 
-    def save(self, path: Any) -> None:
-        """Write the fitted eraser to one safetensors file; `mute.load` reads it back."""
-        save(self, path)
-
     def _to_artifact(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
-        if self.router_ is not None and not isinstance(self.router_, NetworkRouter):
-            raise MuteError(
-                f"a router of type {type(self.router_.classifier).__name__} cannot be stored without running code on "
-                "load; store the oracle part with `eraser.without_router().save(path)` and give the router back with "
-                '`mute.load(path, router=classifier)`, or fit with router="mlp" or "logistic"'
-            )
-        tensors = {f"flow.{name}": getattr(self.flow_, name) for name in Flow.arrays()}
-        tensors["support"] = self._support
-        state: dict[str, Any] = {
-            "classes": [label_to_json(label) for label in self._encoder.classes],
-            "parameters": plain_parameters(self),
-            "feature_names": feature_names(self),
-            "router_layers": 0,
-            "routing": None,
-            "diagnostics": None,
-            "stopping": None,
-            "fitted_on": self._fitted_on,
-        }
-        if self.router_ is not None:
-            state["router_layers"] = len(self.router_.weights)
-            for i, (w, b) in enumerate(zip(self.router_.weights, self.router_.biases, strict=True)):
-                tensors |= {f"router.{i}.weight": w, f"router.{i}.bias": b}
-        if self.routing_ is not None:
-            state["routing"] = self.routing_.to_json()
-        if self.diagnostics_ is not None:
-            tensors["diagnostics"] = self.diagnostics_.figures
-            state["diagnostics"] = list(self.diagnostics_.sets)
-        if self.stopping_ is not None:
-            state["stopping"] = asdict(self.stopping_)
-        return tensors, state
+        return eraser_to_artifact(self)
 
     @classmethod
     def _from_artifact(cls, tensors: dict[str, NDArray], state: dict[str, Any]) -> Self:
-        self = cls(**parameters_from(state["parameters"]))
-        self.flow_ = flow_from(tensors)
-        self._encoder = LabelEncoder([label_from_json(label) for label in state["classes"]])
-        k, d = self.flow_.n_classes, self.flow_.n_features
-        self._support = tensors["support"]
-        if len(set(self._encoder.classes)) != k or k < 2 or self._support.shape != (2, k, d):
-            raise MuteError("the number of its labels does not fit its maps")
-        self.classes_ = self._encoder.as_array()
-        self.router_ = NetworkRouter.from_arrays(tensors, int(state["router_layers"]), d, k)
-        self.routing_ = None if state["routing"] is None else RoutingReport.from_json(state["routing"], k)
-        self.diagnostics_ = None
-        if state["diagnostics"] is not None:
-            sets = tuple(str(name) for name in state["diagnostics"])
-            self.diagnostics_ = Diagnostics.from_arrays(
-                tensors["diagnostics"], sets, self._encoder.classes, self.flow_.n_layers
-            )
-        self.stopping_ = None if state["stopping"] is None else EarlyStopping(**state["stopping"])
-        self.n_iterations_ = self.flow_.n_layers
-        restore_features(self, d, state["feature_names"])
-        self._fitted_on = dict(state["fitted_on"])
-        return self
+        return eraser_from_artifact(cls, tensors, state)
 
     def without_router(self) -> Self:
         """The same maps without the router: an eraser that must always be told the class."""
@@ -476,41 +419,4 @@ class MUtE(
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _check_classes(encoder: LabelEncoder, z: NDArray, n_features: int) -> None:
-    counts = np.bincount(z)
-    if len(encoder) < 2:
-        raise MuteError(
-            f"the concept has only one class, {encoder.classes[0]!r}: there is nothing to erase; "
-            "give labels of at least two classes"
-        )
-    if counts.min() < 2:
-        lonely = [encoder.classes[k] for k in np.flatnonzero(counts < 2)]
-        shown = ", ".join(map(repr, lonely[:5])) + (", ..." if len(lonely) > 5 else "")
-        hint = "; the concept must be discrete: bin a continuous one first" if len(lonely) > 20 else ""
-        raise MuteError(
-            f"{len(lonely)} class(es) have one row only ({shown}), from which no law can be estimated; "
-            f"merge or drop them{hint}"
-        )
-    if counts.min() < 20 * n_features:
-        k = int(counts.argmin())
-        warnings.warn(
-            f"class {encoder.classes[k]!r} has {counts[k]} rows for {n_features} columns; below about 20 rows a "
-            f"column ({20 * n_features}) erasure holds on the rows of the fit but leaks on new ones: measure it there",
-            WeakResultWarning,
-            stacklevel=4,
-        )
-
-
-def _advance(
-    layer: Flow, x: NDArray, z: NDArray, route: NDArray, n_threads: int | None
-) -> tuple[NDArray[np.floating], float]:
-    """Carry held-out rows through one layer; also its mean gain in log-density over rows routed to their class."""
-    y, logdet = layer.push_with_logdet(x, route, n_threads=n_threads)
-    entered = (x - layer.center).astype(np.float64) / layer.scale
-    gains = logdet + np.log(layer.scale).sum() + 0.5 * ((entered**2).sum(axis=1) - (y**2).sum(axis=1))
-    right = z == route
-    return y, float(gains[right].mean()) if right.any() else 0.0

@@ -25,8 +25,10 @@ class FlowFitter:
     x : array of shape (n, D), float32 or float64
     z : integer array of shape (n,)
         True class, 0 to K - 1: densities are fitted on it.
-    routed : integer array of shape (n,), optional
-        The class whose map moves the row; `z` when None.
+    routed : integer array of shape (n,)
+        The class whose map moves the row.
+    rows : integer array, optional
+        The rows to fit on; all when None.
     max_layers : int
     rotation, marginal
         As `make_rotation` and `make_marginal` give them.
@@ -36,45 +38,49 @@ class FlowFitter:
         self,
         x: NDArray[np.floating],
         z: NDArray[np.integer],
-        routed: NDArray[np.integer] | None = None,
+        routed: NDArray[np.integer],
         *,
+        rows: NDArray[np.integer] | None = None,
         max_layers: int,
         rotation: Rotation,
         marginal: Histogram | Quantile,
         rng: np.random.Generator,
         n_threads: int,
     ) -> None:
-        routed = z if routed is None else routed
+        rows = np.arange(len(x)) if rows is None else rows
+        n, d = len(rows), x.shape[1]
         n_classes = int(z.max()) + 1
         # Grouped by true class and, within it, by route: both the fit and the movement work on contiguous runs.
-        order = np.lexsort((routed, z))
-        self._bounds = np.append(0, np.cumsum(np.bincount(z, minlength=n_classes)))
-        pairs, counts = np.unique(np.stack([z, routed])[:, order], axis=1, return_counts=True)
+        order = rows[np.lexsort((routed[rows], z[rows]))]
+        self._bounds = np.append(0, np.cumsum(np.bincount(z[order], minlength=n_classes)))
+        pairs, counts = np.unique(np.stack([z[order], routed[order]]), axis=1, return_counts=True)
         self._routes = pairs[1].astype(np.int64)
         self._route_bounds = np.append(0, np.cumsum(counts))
         self._rotation, self._marginal, self._rng, self._threads = rotation, marginal, rng, n_threads
         self._layers: list[tuple[NDArray, ...]] = []
-        self.support = np.empty((2, n_classes, x.shape[1]))
-
-        n, d = x.shape
-        self.center = np.zeros(d)
-        spread = np.zeros(d)
-        for start in range(0, n, BLOCK_ROWS):
-            block = x[start : start + BLOCK_ROWS].astype(np.float64)
-            self.center += block.sum(axis=0)
-        self.center /= n
-        for start in range(0, n, BLOCK_ROWS):
-            spread += ((x[start : start + BLOCK_ROWS] - self.center) ** 2).sum(axis=0)
-        spread = np.sqrt(spread / n)
-        self.scale = _entrance_scale(spread, self.center)
-
         self._work = np.empty((d, n), x.dtype)
         self._rotations = np.empty((max_layers, d, d), x.dtype)
+        self.support = np.empty((2, n_classes, d))
 
-        def enter(part: slice) -> None:
-            self._work[:, part] = ((x[order[part]] - self.center) / self.scale).T
+        def fetch(part: slice) -> None:
+            self._work[:, part] = x[order[part]].T
 
-        for_each(enter, self._row_blocks(), n_threads)
+        for_each(fetch, self._row_blocks(), n_threads)
+        self.center = self._work.mean(axis=1, dtype=np.float64)
+        self.scale = np.empty(d)
+
+        def center(part: slice) -> None:
+            self._work[part] -= self.center[part, None].astype(x.dtype)
+            self.scale[part] = self._work[part].std(axis=1, dtype=np.float64)
+
+        for_each(center, self._column_blocks(), n_threads)
+        self.scale = _entrance_scale(self.scale, self.center)
+        if (self.scale != 1).any():
+            self._work /= self.scale[:, None].astype(x.dtype)
+
+    def _column_blocks(self) -> list[slice]:
+        d = len(self._work)
+        return [slice(s, min(s + 32, d)) for s in range(0, d, 32)]
 
     def _row_blocks(self) -> list[slice]:
         n = self._work.shape[1]
@@ -109,8 +115,7 @@ class FlowFitter:
         def move(part: slice) -> None:
             kernels.push(self._work[part], self._route_bounds, self._routes, *(table[:, part] for table in tables))
 
-        d = len(self._work)
-        for_each(move, [slice(s, min(s + 32, d)) for s in range(0, d, 32)], self._threads)
+        for_each(move, self._column_blocks(), self._threads)
         self._layers.append(tables)
 
     def layer(self, t: int) -> Flow:

@@ -6,15 +6,14 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.callback import CallbackSupportMixin, with_callbacks
-from sklearn.utils import Tags, check_random_state
+from sklearn.callback import with_callbacks
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from mute.artifacts import feature_names, flow_from, flow_tensors, parameters_from, plain_parameters, restore_features
+from mute.base import FlowEstimator
 from mute.errors import MuteError
 from mute.fitting import FlowFitter
-from mute.flow import Flow
-from mute.io import feature_names, flow_from, parameters_from, plain_parameters, restore_features, save
 from mute.marginals import Histogram, Quantile, make_marginal
 from mute.rotations import make_rotation
 from mute.threads import resolve_threads
@@ -23,7 +22,7 @@ from mute.validation import check_rows, check_whole_number
 __all__ = ["RBIG"]
 
 
-class RBIG(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMixin, BaseEstimator):
+class RBIG(FlowEstimator):
     r"""Carry one law to the standard Gaussian, and use the map as a density.
 
     A layer rotates and then Gaussianises every coordinate; its reduction of the negentropy is the sum of the marginal
@@ -87,6 +86,10 @@ class RBIG(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMix
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the layers on `X` (n, D); `y` is ignored."""
+        with self._all_or_nothing():
+            return self._fit(X)
+
+    def _fit(self, X: Any) -> Self:
         marginal, rotation = make_marginal(self.marginal), make_rotation(self.rotation)
         check_whole_number("n_iterations", self.n_iterations)
         check_whole_number("n_threads", self.n_threads, or_none=True)
@@ -94,9 +97,11 @@ class RBIG(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMix
         if len(X) < 2:
             raise MuteError(f"a law cannot be estimated from n_samples = {len(X)}; give at least two rows")
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        one_class = np.zeros(len(X), np.int64)
         fitter = FlowFitter(
             X,
-            np.zeros(len(X), np.int64),
+            one_class,
+            one_class,
             max_layers=self.n_iterations,
             rotation=rotation,
             marginal=marginal,
@@ -156,13 +161,8 @@ class RBIG(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMix
         q = check_random_state(random_state).standard_normal((n_samples, self.n_features_in_))
         return self.flow_.pull(q.astype(self.flow_.dtype), 0, n_threads=self.n_threads)
 
-    def save(self, path: Any) -> None:
-        """Write the fitted model to one safetensors file; `mute.load` reads it back."""
-        save(self, path)
-
     def _to_artifact(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
-        tensors = {f"flow.{name}": getattr(self.flow_, name) for name in Flow.arrays()}
-        return {**tensors, "reductions": self.reductions_}, {
+        return {**flow_tensors(self.flow_), "reductions": self.reductions_}, {
             "parameters": plain_parameters(self),
             "feature_names": feature_names(self),
             "fitted_on": self._fitted_on,
@@ -179,8 +179,3 @@ class RBIG(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMix
         restore_features(self, self.flow_.n_features, state["feature_names"])
         self._fitted_on = dict(state["fitted_on"])
         return self
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags

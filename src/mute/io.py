@@ -1,8 +1,7 @@
 """Artefacts: one safetensors file holding arrays and JSON. Reading one never runs code.
 
-The file is checked as a stranger's would be: header, shapes, dtypes, a checksum of every array, and then what the
-mathematics needs, orthogonal rotations and strictly increasing marginals. Arrays stay in the file and are mapped into
-memory.
+The file is checked as a stranger's would be: header, shapes, dtypes, a checksum of every array, and then, in
+`mute.artifacts`, what the mathematics needs. Arrays stay in the file and are mapped into memory.
 """
 
 from __future__ import annotations
@@ -14,9 +13,7 @@ import mmap
 import os
 import platform
 import struct
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,9 +23,6 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.files import write_atomically
-from mute.flow import Flow
-from mute.marginals import Histogram, Quantile
-from mute.threads import for_each, resolve_threads
 
 __all__ = ["FORMAT_VERSION", "describe", "load", "save"]
 
@@ -219,102 +213,3 @@ def _provenance(estimator: Any) -> dict[str, Any]:
         "python": platform.python_version(),
         **estimator._fitted_on,
     }
-
-
-def label_to_json(label: Any) -> Any:
-    """A label as JSON that keeps its type."""
-    if isinstance(label, tuple):
-        return {"tuple": [label_to_json(part) for part in label]}
-    if label is None or isinstance(label, str | bool | int | float):
-        return label
-    raise MuteError(
-        f"the label {label!r} is a {type(label).__name__}, which the file format cannot hold; "
-        "use text, numbers, booleans or tuples of them as labels"
-    )
-
-
-def label_from_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return tuple(label_from_json(part) for part in value["tuple"])
-    if isinstance(value, list):
-        raise MuteError(f"{value!r} is no label")
-    return value
-
-
-def plain_parameters(estimator: Any) -> dict[str, Any]:
-    """The settings that JSON can hold; a classifier given as router, or a random generator, is left out."""
-    settings = estimator.get_params(deep=False)
-    if isinstance(settings["marginal"], Histogram | Quantile):
-        settings["marginal"] = {type(settings["marginal"]).__name__: asdict(settings["marginal"])}
-    if not isinstance(settings.get("router"), str | None):
-        settings["router"] = "mlp"
-    if not isinstance(settings["random_state"], int | np.integer | None):
-        settings["random_state"] = None
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
-
-
-def parameters_from(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a file, as the constructor takes them."""
-    settings = dict(settings)
-    if isinstance(settings["marginal"], dict):
-        ((name, options),) = settings["marginal"].items()
-        settings["marginal"] = {"Histogram": Histogram, "Quantile": Quantile}[name](**options)
-    return settings
-
-
-def feature_names(estimator: Any) -> list[str]:
-    """Names of the columns the estimator was fitted on, if they had any."""
-    return list(getattr(estimator, "feature_names_in_", ()))
-
-
-def restore_features(estimator: Any, n_features: int, names: Any) -> None:
-    """Give a loaded estimator the width and the column names it was fitted on."""
-    estimator.n_features_in_ = estimator._n_features_out = n_features
-    if not names:
-        return
-    if len(names) != n_features or not all(isinstance(name, str) for name in names):
-        raise MuteError("its feature names do not fit its maps")
-    estimator.feature_names_in_ = np.array(names, object)
-
-
-def flow_from(tensors: dict[str, NDArray]) -> Flow:
-    """The flow of a file, after checking everything that a `Flow` takes for granted."""
-    arrays = {name: tensors[f"flow.{name}"] for name in Flow.arrays()}
-    rotations, values = arrays["rotations"], arrays["values"]
-    if rotations.ndim != 3 or values.ndim != 4 or values.shape[3] < 2 or 0 in rotations.shape + values.shape:
-        raise MuteError("its tables have the wrong number of axes")
-    t, d, _ = rotations.shape
-    k = values.shape[1]
-    shapes = {"center": (d,), "scale": (d,), "rotations": (t, d, d), "origin": (t, k, d), "step": (t, k, d)}
-    shapes["values"] = (t, k, d, values.shape[3])
-    wrong = [name for name, shape in shapes.items() if arrays[name].shape != shape]
-    if wrong or len({a.dtype for a in arrays.values()}) != 1:
-        raise MuteError(f"the shapes or precisions of its arrays do not fit together: {', '.join(wrong) or 'dtype'}")
-    for name in ("center", "scale", "origin", "step"):
-        if not np.isfinite(arrays[name]).all():
-            raise MuteError(f"{name} has values that are not finite")
-    if (arrays["scale"] <= 0).any() or (arrays["step"] <= 0).any():
-        raise MuteError("scale and step must be positive")
-    _each_layer(_check_increasing, values)
-    _each_layer(_check_orthogonal, rotations)
-    return Flow(**arrays)
-
-
-def _each_layer(check: Callable[[NDArray], None], layers: NDArray) -> None:
-    for_each(lambda part: check(layers[part]), [slice(t, t + 1) for t in range(len(layers))], resolve_threads(None))
-
-
-def _check_increasing(values: NDArray) -> None:
-    # Comparisons with NaN are false; between finite ends an increasing row is finite.
-    ends = np.isfinite(values[..., 0]).all() and np.isfinite(values[..., -1]).all()
-    if not ends or not (values[..., 1:] > values[..., :-1]).all():
-        raise MuteError("a marginal is not strictly increasing")
-
-
-def _check_orthogonal(rotation: NDArray) -> None:
-    # R Rᵀ v = v for a random v: a wrong matrix passes with probability zero, at the price of reading it once.
-    v = np.random.default_rng(0).standard_normal(rotation.shape[1:2]).astype(rotation.dtype)
-    tolerance = 1e-3 if rotation.dtype == np.float32 else 1e-9
-    with np.errstate(all="ignore"):
-        if not np.abs(rotation[0] @ (v @ rotation[0]) - v).max() < tolerance:
-            raise MuteError("a rotation is not orthogonal")

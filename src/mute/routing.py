@@ -188,9 +188,14 @@ Router = NetworkRouter | ClassifierRouter
 
 
 def fit_router(
-    spec: Any, X: NDArray, z: NDArray[np.int64], encoder: LabelEncoder, rng: np.random.Generator
+    spec: Any,
+    X: NDArray,
+    z: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    encoder: LabelEncoder,
+    rng: np.random.Generator,
 ) -> tuple[Router, NDArray[np.int64], RoutingReport]:
-    """Train the router.
+    """Train the router on `rows`.
 
     Returns
     -------
@@ -203,10 +208,9 @@ def fit_router(
     """
     from sklearn.model_selection import StratifiedKFold
 
-    sample = _stratified_sample(z, MAX_ROWS, rng)
-    classifier = _make_classifier(spec, z[sample], encoder, rng)
-    labels = encoder.as_array()[z[sample]]
-    rows = X[sample]
+    sample = rows[_stratified_sample(z[rows], MAX_ROWS, rng)]
+    classifier = _make_classifier(spec, z[sample], rng)
+    known, labels = X[sample], encoder.as_array()[z[sample]]
     probabilities: NDArray | None = np.zeros((len(X), len(encoder)))
     routed = np.empty(len(X), np.int64)
 
@@ -222,18 +226,18 @@ def fit_router(
 
     folds = int(min(_FOLDS, np.bincount(z[sample]).min()))
     splitter = StratifiedKFold(folds, shuffle=True, random_state=int(rng.integers(2**31 - 1)))
-    for learn, hold in splitter.split(rows, z[sample]):
-        predict(_train(classifier, rows[learn], labels[learn], encoder), rows[hold], sample[hold])
-    router = _train(classifier, rows, labels, encoder)
-    del rows
+    for learn, hold in splitter.split(known, z[sample]):
+        predict(_train(classifier, known[learn], labels[learn], encoder), known[hold], sample[hold])
+    router = _train(classifier, known, labels, encoder)
+    del known
     rest = np.setdiff1d(np.arange(len(X)), sample, assume_unique=True)
-    for start in range(0, len(rest), 16 * _BLOCK):
-        where = rest[start : start + 16 * _BLOCK]
+    for start in range(0, len(rest), _BLOCK):
+        where = rest[start : start + _BLOCK]
         predict(router, X[where], where)
     return router, routed, RoutingReport.measure(z, probabilities, routed, len(encoder))
 
 
-def _make_classifier(spec: Any, z: NDArray, encoder: LabelEncoder, rng: np.random.Generator) -> Any:
+def _make_classifier(spec: Any, z: NDArray, rng: np.random.Generator) -> Any:
     from sklearn.base import clone
     from sklearn.linear_model import LogisticRegression
     from sklearn.neural_network import MLPClassifier

@@ -12,10 +12,23 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EarlyStopping", "fresh_leak"]
+from mute.flow import Flow
+
+__all__ = ["EarlyStopping", "advance", "fresh_leak"]
 
 # Rows set aside of each class, at the most: a standard error of half a point for two classes.
 MAX_ROWS = 5000
+
+
+def advance(
+    layer: Flow, x: NDArray, z: NDArray, route: NDArray, n_threads: int | None
+) -> tuple[NDArray[np.floating], float]:
+    """Carry held-out rows through one layer; also its mean gain in log-density over rows routed to their class."""
+    y, logdet = layer.push_with_logdet(x, route, n_threads=n_threads)
+    entered = (x - layer.center).astype(np.float64) / layer.scale
+    gains = logdet + np.log(layer.scale).sum() + 0.5 * ((entered**2).sum(axis=1) - (y**2).sum(axis=1))
+    right = z == route
+    return y, float(gains[right].mean()) if right.any() else 0.0
 
 
 def fresh_leak(x: NDArray, z: NDArray, n_classes: int, rng: np.random.Generator) -> tuple[float, float]:

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import difflib
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.errors import MuteError
+from mute.errors import MuteError, WeakResultWarning
 
-__all__ = ["LabelEncoder", "check_length", "check_rows", "check_whole_number", "concept_of", "label_array"]
+__all__ = [
+    "LabelEncoder",
+    "check_classes",
+    "check_length",
+    "check_rows",
+    "check_whole_number",
+    "concept_of",
+    "label_array",
+]
 
 _BLOCK = 65_536
 
@@ -176,6 +185,32 @@ def concept_of(n_rows: int, y: Any, concept: Any) -> NDArray[np.object_]:
     labels = label_array(given, name)
     check_length(labels, n_rows, name)
     return labels
+
+
+def check_classes(encoder: LabelEncoder, z: NDArray[np.int64], n_features: int) -> None:
+    """At least two classes of at least two rows; a warning where they are too few to hold on new rows."""
+    counts = np.bincount(z)
+    if len(encoder) < 2:
+        raise MuteError(
+            f"the concept has only one class, {encoder.classes[0]!r}: there is nothing to erase; "
+            "give labels of at least two classes"
+        )
+    if counts.min() < 2:
+        lonely = [encoder.classes[k] for k in np.flatnonzero(counts < 2)]
+        shown = ", ".join(map(repr, lonely[:5])) + (", ..." if len(lonely) > 5 else "")
+        hint = "; the concept must be discrete: bin a continuous one first" if len(lonely) > 20 else ""
+        raise MuteError(
+            f"{len(lonely)} class(es) have one row only ({shown}), from which no law can be estimated; "
+            f"merge or drop them{hint}"
+        )
+    if counts.min() < 20 * n_features:
+        k = int(counts.argmin())
+        warnings.warn(
+            f"class {encoder.classes[k]!r} has {counts[k]} rows for {n_features} columns; below about 20 rows a "
+            f"column ({20 * n_features}) erasure holds on the rows of the fit but leaks on new ones: measure it there",
+            WeakResultWarning,
+            stacklevel=6,
+        )
 
 
 def check_length(labels: NDArray, n_rows: int, name: str) -> None:

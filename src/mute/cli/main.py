@@ -1,0 +1,419 @@
+"""The command line: fit, erase, counterfactual, inspect, demo.
+
+Exit codes: 0 done; 1 something given cannot be used (one line says what); 2 the command itself is misspelt;
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mute.errors import MuteError, WeakResultWarning
+
+if TYPE_CHECKING:
+    import numpy as np
+    from rich.console import Console
+
+    from mute.cli.tables import Matrix
+    from mute.eraser import MUtE
+
+__all__ = ["app", "run"]
+
+# Rows transformed at a time: enough to keep all cores busy, little enough to be nothing in memory.
+_BLOCK_ROWS = 16_384
+
+# What typer gives back for a KeyboardInterrupt.
+_INTERRUPTED = 130
+
+_INPUTS = (
+    "Matrices: X.npy (memory-mapped), X.npz:KEY, X.safetensors:KEY, X.parquet (all numeric columns, or "
+    "X.parquet:COLUMN for a list column), X.csv. Labels: the same with :KEY or :COLUMN, or a .txt file with one label "
+    "a line. What is written follows from the suffix in the same way."
+)
+
+app = typer.Typer(
+    name="mute",
+    help="Take a concept (gender, race, religion, ...) out of embeddings, or ask what an embedding would be under "
+    "another value of it.",
+    epilog="Start with: mute demo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Cores to use; all when not given.")]
+Model = Annotated[Path, typer.Argument(help="A model written by `mute fit`.")]
+Rows = Annotated[str, typer.Argument(metavar="X", help="The embeddings: .npy, .npz:key, .parquet, .csv, ...")]
+Labels = Annotated[
+    str | None,
+    typer.Option("--concept", help="True labels of the rows, FILE:COLUMN, in place of the router."),
+]
+
+
+class MarginalName(StrEnum):
+    quantile = "quantile"
+    histogram = "histogram"
+    paper = "paper"
+
+
+class RotationName(StrEnum):
+    alternate = "alternate"
+    global_ = "global"
+    random = "random"
+    ica = "ica"
+
+
+class RouterName(StrEnum):
+    mlp = "mlp"
+    logistic = "logistic"
+    none = "none"
+
+
+def run() -> None:
+    """Run the command line; errors of the user's making end in one line and exit code 1."""
+    # A polite kill unwinds like Ctrl-C, so that no half-written file stays behind.
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        code = app(standalone_mode=False)
+    except MuteError as error:
+        _fail(str(error), 1)
+    except Exception as error:
+        # Misspelt commands and options: click knows how to explain them.
+        show = getattr(error, "show", None)
+        if show is None:
+            raise
+        show()
+        sys.exit(getattr(error, "exit_code", 2))
+    if code == _INTERRUPTED:
+        _fail("interrupted; nothing was written", _INTERRUPTED)
+    sys.exit(code or 0)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _fail(message: str, code: int) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(stderr=True).print(Text("mute: ", style="bold red") + Text(message), soft_wrap=True)
+    sys.exit(code)
+
+
+def _version(value: bool) -> None:
+    if value:
+        import mute
+
+        typer.echo(f"mute {mute.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(epilog=_INPUTS)
+def fit(
+    x: Rows,
+    concept: Annotated[str, typer.Option("--concept", help="Labels: labels.csv:gender, z.npy, z.txt, ...")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model (.safetensors).")],
+    iterations: Annotated[str, typer.Option(help="Number of layers, or auto: stop by a fresh adversary.")] = "auto",
+    router: Annotated[RouterName, typer.Option(help="Who chooses the class of a row without label.")] = RouterName.mlp,
+    marginal: Annotated[
+        MarginalName, typer.Option(help="Kind of one-dimensional map; paper: its histogram and floor.")
+    ] = MarginalName.quantile,
+    rotation: Annotated[RotationName, typer.Option(help="Schedule of rotations.")] = RotationName.alternate,
+    keep_norm: Annotated[
+        bool, typer.Option("--keep-norm", help="Counterfactuals get the norm of their source (unit-norm encoders).")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same model.")] = 0,
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Fit an eraser: mute fit X.npy --concept labels.csv:gender -o gender.safetensors"""
+    from mute.cli.tables import open_matrix, read_labels, split_spec
+    from mute.files import check_target
+
+    check_target(output)
+    if iterations != "auto" and not iterations.isdecimal():
+        raise MuteError(f"--iterations must be auto or a whole number, not {iterations!r}")
+    labels = read_labels(concept)
+    same_file = split_spec(concept)[0] == split_spec(x)[0]
+    matrix = open_matrix(x, exclude=[split_spec(concept)[1] or ""] if same_file else [])
+    _check_lengths(concept, labels, matrix)
+    console = _console(quiet)
+    from mute import Histogram, MUtE
+
+    eraser = MUtE(
+        iterations if iterations == "auto" else int(iterations),
+        router=None if router is RouterName.none else router.value,
+        rotation=rotation.value,
+        marginal=Histogram(bins=1000, alpha=1e-10, floor="add") if marginal is MarginalName.paper else marginal.value,
+        keep_norm=keep_norm,
+        n_threads=threads,
+        random_state=seed,
+    )
+    start = time.perf_counter()
+    rows = matrix.to_numpy()
+    console.print(f"fitting on {matrix.shape[0]:,} rows of {matrix.shape[1]:,} columns ...", highlight=False)
+    with _warnings_shown(console), _fit_progress(eraser, quiet):
+        eraser.fit(rows, labels)
+    eraser._fitted_on |= {"x": Path(split_spec(x)[0]).name, "concept": concept.rsplit("/", 1)[-1]}
+    eraser.save(output)
+    console.print(f"fitted {eraser.n_iterations_} layers in {_clock(time.perf_counter() - start)}", highlight=False)
+    _print_summary(console, eraser)
+    console.print(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)", highlight=False)
+
+
+@app.command(epilog=_INPUTS)
+def erase(
+    model: Model,
+    x: Rows,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the erased rows, by its suffix.")],
+    concept: Labels = None,
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Erase the concept: mute erase gender.safetensors X.npy -o Q.npy"""
+    eraser = _load(model, threads)
+    _stream(eraser, x, output, concept, "erasing", quiet, lambda block, z, _: eraser.transform(block, concept=z))
+
+
+@app.command(epilog=_INPUTS)
+def counterfactual(
+    model: Model,
+    x: Rows,
+    to: Annotated[str, typer.Option("--to", help="The label to go to, or FILE:COLUMN with one for each row.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the counterfactual rows.")],
+    concept: Labels = None,
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Move rows to another label: mute counterfactual gender.safetensors X.npy --to female -o X_cf.npy"""
+    from mute.cli.tables import read_labels, split_spec
+
+    eraser = _load(model, threads)
+    label = _parse_label(eraser, to)
+    targets = None
+    if label is None:
+        if not split_spec(to)[0].is_file():
+            known = ", ".join(str(c) for c in eraser.classes_)
+            raise MuteError(f"--to {to!r} is neither a label of the model nor a file; its labels: {known}")
+        targets = read_labels(to)
+
+    def work(block: np.ndarray, z: Any, part: slice) -> np.ndarray:
+        return eraser.counterfactual(block, label if targets is None else targets[part], concept=z)
+
+    _stream(eraser, x, output, concept, "moving", quiet, work, extra={to: targets} if targets is not None else {})
+
+
+@app.command()
+def inspect(
+    model: Model,
+    layers: Annotated[bool, typer.Option("--layers", help="Also the diagnostics of every layer and class.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw the diagnostics to this file (.png, .svg, .pdf).")] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Everything the file says of itself, as JSON.")] = False,
+) -> None:
+    """Show what a model is, how it was made and how its router does."""
+    from mute.io import describe
+
+    if json_:
+        import json
+
+        typer.echo(json.dumps(describe(model), indent=2))
+        return
+    eraser = _load_any(model)
+    console = _console(False)
+    about = describe(model)
+    console.print(f"[bold]{model}[/bold]  {about['kind']}, {about['bytes'] / 1e6:.1f} MB", highlight=False)
+    flow = eraser.flow_
+    console.print(
+        f"  {flow.n_layers} layers, {flow.n_features} columns, {flow.n_classes} classes, "
+        f"{flow.values.shape[3]} knots, {flow.dtype.name}",
+        highlight=False,
+    )
+    for name, value in about["provenance"].items():
+        console.print(f"  {name}: {value}", highlight=False)
+    if about["kind"] == "MUtE":
+        _print_summary(console, eraser)
+        if layers and eraser.diagnostics_ is not None:
+            typer.echo(str(eraser.diagnostics_))
+        if plot is not None:
+            if eraser.diagnostics_ is None:
+                raise MuteError(f"{model} was fitted without diagnostics; there is nothing to draw")
+            eraser.diagnostics_.plot(plot)
+            console.print(f"wrote {plot}", highlight=False)
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for model and picture.")] = Path("demo"),
+    quiet: Quiet = False,
+) -> None:
+    """Fit, erase and make counterfactuals on word vectors that ship with the package."""
+    from mute.cli.demo import run_demo
+
+    with _warnings_shown(_console(quiet)):
+        run_demo(output, _console(quiet), quiet)
+
+
+def _console(quiet: bool) -> Console:
+    from rich.console import Console
+
+    return Console(quiet=quiet)
+
+
+def _load_any(model: Path) -> Any:
+    import mute
+
+    return mute.load(model)
+
+
+def _load(model: Path, threads: int | None) -> MUtE:
+    eraser = _load_any(model)
+    if type(eraser).__name__ != "MUtE":
+        raise MuteError(f"{model} holds a {type(eraser).__name__}; this command needs an eraser written by `mute fit`")
+    eraser.set_params(n_threads=threads)
+    return eraser
+
+
+def _check_lengths(name: str, labels: np.ndarray, matrix: Matrix) -> None:
+    if len(labels) != matrix.shape[0]:
+        raise MuteError(
+            f"{name} has {len(labels)} labels for the {matrix.shape[0]} rows of {matrix.path}; give one for each row"
+        )
+
+
+def _parse_label(eraser: MUtE, text: str) -> Any:
+    """The label of the model that `text` writes, whatever its type; None if there is none."""
+    matches = [label for label in eraser.classes_.tolist() if str(label) == text]
+    return matches[0] if matches else None
+
+
+def _stream(
+    eraser: MUtE,
+    x: str,
+    output: Path,
+    concept: str | None,
+    verb: str,
+    quiet: bool,
+    work: Callable[[np.ndarray, Any, slice], np.ndarray],
+    extra: dict[str, np.ndarray] | None = None,
+) -> None:
+    """Read, transform and write block by block."""
+    from mute.cli.tables import open_matrix, open_writer, read_labels, split_spec
+
+    labels = None if concept is None else read_labels(concept)
+    same_file = concept is not None and split_spec(concept)[0] == split_spec(x)[0]
+    matrix = open_matrix(x, exclude=[split_spec(concept)[1] or ""] if concept is not None and same_file else [])
+    for name, values in {**({concept: labels} if concept is not None else {}), **(extra or {})}.items():
+        _check_lengths(name, values, matrix)  # type: ignore[arg-type]
+    if matrix.shape[1] != eraser.n_features_in_:
+        raise MuteError(f"{x} has {matrix.shape[1]} columns, the model was fitted on {eraser.n_features_in_}")
+    n, start = matrix.shape[0], time.perf_counter()
+    with (
+        open_writer(output, n, matrix.shape[1], matrix.dtype, columns=matrix.columns) as writer,
+        _rows_progress(verb, n, quiet) as advance,
+    ):
+        done = 0
+        for block in matrix.row_blocks(_BLOCK_ROWS):
+            part = slice(done, done + len(block))
+            try:
+                writer.write(work(block, None if labels is None else labels[part], part))
+            except MuteError as error:
+                raise MuteError(f"rows {part.start} to {part.stop - 1} of {x}: {error}") from error
+            done = part.stop
+            advance(len(block))
+    seconds = time.perf_counter() - start
+    _console(quiet).print(
+        f"wrote {n:,} rows to {output} in {_clock(seconds)} ({n / seconds:,.0f} rows/s)", highlight=False
+    )
+
+
+@contextmanager
+def _rows_progress(verb: str, total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("rows"))
+    with Progress(*columns, TimeRemainingColumn(), **_on_terminal(quiet)) as progress:
+        task = progress.add_task(verb, total=total)
+        yield lambda rows: progress.advance(task, rows)
+
+
+def _on_terminal(quiet: bool) -> dict[str, Any]:
+    """Progress goes to the terminal only, never into a log, and leaves nothing behind."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return {"console": console, "transient": True, "disable": quiet or not console.is_terminal}
+
+
+@contextmanager
+def _fit_progress(eraser: Any, quiet: bool) -> Iterator[None]:
+    """A bar over the layers, by scikit-learn's callback interface."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from mute.cli.progress import LayerProgress
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+    with Progress(*columns, TimeRemainingColumn(), **_on_terminal(quiet)) as progress:
+        eraser.set_callbacks(LayerProgress(progress))
+        try:
+            yield
+        finally:
+            eraser.set_callbacks()
+
+
+@contextmanager
+def _warnings_shown(console: Console) -> Iterator[None]:
+    """Say warnings about weak results in a line each, in place of Python's two."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", WeakResultWarning)
+        yield
+    for warning in caught:
+        if issubclass(warning.category, WeakResultWarning):
+            console.print(f"[yellow]note:[/yellow] {warning.message}", highlight=False)
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+
+
+def _print_summary(console: Console, eraser: MUtE) -> None:
+    """Classes, and how the router does on rows it has not learned from."""
+    from rich.table import Table
+
+    rows = eraser._fitted_on.get("class_rows", [])
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    table.add_column("class")
+    for name in ("rows", "routed elsewhere", "mean margin"):
+        table.add_column(name, justify="right")
+    report = eraser.routing_
+    for k, label in enumerate(eraser.classes_):
+        error, margin = ("-", "-")
+        if report is not None:
+            error, margin = f"{report.class_error[k]:.2%}", f"{report.margin[k]:.2f}"
+        table.add_row(str(label), f"{rows[k]:,}" if k < len(rows) else "-", error, margin)
+    console.print(table)
+    if eraser.router_ is None:
+        console.print("no router: labels must be given to erase", highlight=False)
+
+
+def _clock(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"

@@ -1,0 +1,290 @@
+"""The command line, run as a user runs it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import mute
+from mute.cli import main
+
+
+@pytest.fixture
+def cli(monkeypatch, capsys):
+    """Run a command; give exit code, standard output and standard error."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["mute", *map(str, words)])
+        monkeypatch.setenv("COLUMNS", "200")
+        code = 0
+        try:
+            main.run()
+        except SystemExit as stop:
+            code = stop.code or 0
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    yield call
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    z = np.repeat(["cat", "dog"], 400)
+    x = rng.normal(size=(800, 4)) + 2.0 * (z == "dog")[:, None]
+    return x.astype(np.float32), z
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, rows):
+    """The same rows and labels in every kind of file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from safetensors.numpy import save_file
+
+    x, z = rows
+    place = tmp_path_factory.mktemp("files")
+    np.save(place / "x.npy", x)
+    np.savez(place / "x.npz", emb=x, other=x[:3])
+    save_file({"emb": x}, place / "x.safetensors")
+    columns = {f"c{i}": x[:, i] for i in range(4)}
+    pq.write_table(pa.table({**columns, "kind": z}), place / "columns.parquet")
+    pq.write_table(pa.table({"emb": list(x), "kind": z}), place / "list.parquet")
+    with open(place / "x.csv", "w") as file:
+        file.write("c0,c1,c2,c3,kind\n")
+        file.writelines(",".join(map(repr, map(float, row))) + f",{label}\n" for row, label in zip(x, z, strict=True))
+    np.save(place / "z.npy", z)
+    (place / "z.txt").write_text("\n".join(z) + "\n")
+    return place
+
+
+@pytest.fixture(scope="module")
+def model(folder, rows):
+    x, z = rows
+    eraser = mute.MUtE(4, random_state=0).fit(x, z)
+    eraser.save(folder / "model.safetensors")
+    return folder / "model.safetensors", eraser
+
+
+@pytest.mark.parametrize(
+    ("x", "z"),
+    [
+        ("x.npy", "z.npy"),
+        ("x.npz:emb", "z.txt"),
+        ("x.safetensors", "x.csv:kind"),
+        ("columns.parquet", "columns.parquet:kind"),
+        ("list.parquet:emb", "list.parquet:kind"),
+        ("x.csv", "x.csv:kind"),
+    ],
+)
+def test_fit_erase_and_counterfactual_equal_the_api(cli, folder, tmp_path, rows, x, z):
+    data, labels = rows
+    if x.startswith("x.csv"):
+        data = data.astype(np.float64)  # text has no precision of its own
+    target = tmp_path / "model.safetensors"
+    code, out, err = cli("fit", folder / x, "--concept", f"{folder}/{z}", "-o", target, "--iterations", 4)
+    assert code == 0, err
+    assert "fitted 4 layers" in out
+    eraser = mute.MUtE(4, random_state=0).fit(data, labels)
+    assert cli("erase", target, folder / x, "-o", tmp_path / "q.npy")[0] == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "q.npy"), eraser.transform(data))
+    args = ("--to", "dog", "--concept", f"{folder}/{z}")
+    assert cli("counterfactual", target, folder / x, *args, "-o", tmp_path / "cf.npy")[0] == 0
+    expected = eraser.counterfactual(data, "dog", concept=labels)
+    np.testing.assert_array_equal(np.load(tmp_path / "cf.npy"), expected)
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "safetensors", "parquet", "csv"])
+def test_every_kind_of_output_can_be_read_again(cli, folder, tmp_path, model, rows, suffix):
+    from mute.cli.tables import open_matrix
+
+    path, eraser = model
+    out = tmp_path / f"q.{suffix}"
+    assert cli("erase", path, folder / "x.npy", "-o", out)[0] == 0
+    again = open_matrix(str(out)).to_numpy().astype(np.float32)  # text has no precision of its own
+    np.testing.assert_array_equal(again, eraser.transform(rows[0]))
+
+
+def test_columns_keep_their_names(cli, folder, tmp_path, model):
+    cli("erase", model[0], folder / "columns.parquet", "-o", tmp_path / "q.csv")
+    assert (tmp_path / "q.csv").read_text().splitlines()[0] == "c0,c1,c2,c3"
+
+
+def test_one_target_for_each_row(cli, folder, tmp_path, model, rows):
+    path, eraser = model
+    targets = np.where(np.arange(800) % 2, "cat", "dog")
+    (tmp_path / "to.txt").write_text("\n".join(targets))
+    args = ("--to", tmp_path / "to.txt", "-o", tmp_path / "cf.npy")
+    assert cli("counterfactual", path, folder / "x.npy", *args)[0] == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "cf.npy"), eraser.counterfactual(rows[0], targets))
+
+
+def test_integer_labels_are_recognised_in_text(cli, tmp_path, rows):
+    x, z = rows
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "z.npy", (z == "dog").astype(int))
+    target = tmp_path / "m.safetensors"
+    cli("fit", tmp_path / "x.npy", "--concept", tmp_path / "z.npy", "-o", target, "--iterations", 2)
+    assert cli("counterfactual", target, tmp_path / "x.npy", "--to", 1, "-o", tmp_path / "cf.npy")[0] == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "cf.npy"), mute.load(target).counterfactual(x, 1))
+
+
+def test_quiet_prints_nothing(cli, folder, tmp_path, model):
+    assert cli("erase", model[0], folder / "x.npy", "-o", tmp_path / "q.npy", "--quiet") == (0, "", "")
+    target = tmp_path / "m.safetensors"
+    args = ("--concept", folder / "z.npy", "-o", target, "--iterations", 1, "-q")
+    assert cli("fit", folder / "x.npy", *args) == (0, "", "")
+
+
+def test_inspect(cli, model, tmp_path):
+    path, _ = model
+    code, out, _ = cli("inspect", path, "--layers", "--plot", tmp_path / "d.png")
+    assert code == 0
+    assert "4 layers, 4 columns, 2 classes" in out
+    assert "routed elsewhere" in out
+    assert "corrected" in out
+    assert (tmp_path / "d.png").stat().st_size > 10_000
+    about = json.loads(cli("inspect", path, "--json")[1])
+    assert about["kind"] == "MUtE"
+    assert about["provenance"]["rows"] == 800
+
+
+def test_fit_notes_where_it_came_from_and_what_is_weak(cli, folder, tmp_path):
+    target = tmp_path / "m.safetensors"
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "wide.npy", rng.normal(size=(800, 60)))
+    args = ("--concept", folder / "z.npy", "-o", target, "--iterations", 1)
+    code, out, _ = cli("fit", tmp_path / "wide.npy", *args)
+    assert code == 0
+    assert "note: class 'cat' has 400 rows for 60 columns" in out
+    assert mute.io.describe(target)["provenance"]["x"] == "wide.npy"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["erase", "{f}/none.safetensors", "{f}/x.npy", "-o", "{t}/q.npy"], "none.safetensors does not exist"),
+        (["erase", "{f}/x.safetensors", "{f}/x.npy", "-o", "{t}/q.npy"], "not one that mute wrote"),
+        (["erase", "{f}/x.npy", "{f}/x.npy", "-o", "{t}/q.npy"], "not a safetensors file"),
+        (["erase", "{m}", "{f}/none.npy", "-o", "{t}/q.npy"], "none.npy does not exist"),
+        (["erase", "{m}", "{f}/x.npz:embb", "-o", "{t}/q.npy"], "emb"),
+        (["erase", "{m}", "{f}/x.npy", "-o", "{t}/none/q.npy"], "does not exist, so create it first"),
+        (["erase", "{m}", "{f}/x.npy", "-o", "{t}/q.xyz"], ".npy"),
+        (["erase", "{m}", "{f}/columns.parquet:c0,c1", "-o", "{t}/q.npy"], "has 2 columns, the model was fitted on 4"),
+        (["erase", "{m}", "{f}/x.npy", "--concept", "{f}/short.txt", "-o", "{t}/q.npy"], "3 labels for the 800 rows"),
+        (["erase", "{m}", "{f}/x.npy", "--concept", "{f}/x.csv:kin", "-o", "{t}/q.npy"], "kind"),
+        (["counterfactual", "{m}", "{f}/x.npy", "--to", "bird", "-o", "{t}/q.npy"], "its labels: cat, dog"),
+        (["fit", "{f}/x.npy", "--concept", "{f}/one.txt", "-o", "{t}/m.st"], "only one class, 'a'"),
+        (["fit", "{f}/nan.npy", "--concept", "{f}/z.txt", "-o", "{t}/m.st"], "in 2 rows (rows 5, 700)"),
+        (["fit", "{f}/x.npy", "--concept", "{f}/z.txt", "-o", "{t}/m.st", "--iterations", "few"], "auto or a whole"),
+        (["fit", "{f}/cut.npy", "--concept", "{f}/z.txt", "-o", "{t}/m.st"], "cut.npy"),
+    ],
+)
+def test_bad_input_is_one_line_exit_1_and_nothing_written(cli, folder, tmp_path, model, rows, words, message):
+    (folder / "short.txt").write_text("cat\ndog\ncat\n")
+    (folder / "one.txt").write_text("a\n" * 800)
+    bad = rows[0].copy()
+    bad[[5, 700], 1] = np.nan
+    np.save(folder / "nan.npy", bad)
+    (folder / "cut.npy").write_bytes((folder / "x.npy").read_bytes()[:-100])
+    code, _, err = cli(*(w.format(f=folder, t=tmp_path, m=model[0]) for w in words))
+    assert code == 1
+    assert message in err
+    assert err.startswith("mute: ")
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["fitt"],
+        ["erase"],
+        ["fit", "x.npy", "--concept", "z.npy", "-o", "m", "--router", "best"],
+        ["erase", "--frobnicate"],
+    ],
+)
+def test_misspelt_commands_exit_2(cli, words):
+    code, _, err = cli(*words)
+    assert code == 2
+    assert "Usage" in err
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], *([c, "--help"] for c in ("fit", "erase", "counterfactual", "inspect", "demo"))]
+)
+def test_help(cli, words):
+    code, out, _ = cli(*words, "--help")
+    assert code == 0
+    assert "Usage" in out
+
+
+def test_version(cli):
+    assert cli("--version")[1].strip() == f"mute {mute.__version__}"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_leaves_nothing_behind(folder, tmp_path, model, number):
+    big = np.lib.format.open_memmap(tmp_path / "big.npy", "w+", np.float32, (4_000_000, 4))
+    del big
+    (tmp_path / "out").mkdir()
+    target = tmp_path / "out" / "q.npy"
+    target.write_bytes(b"old")
+    words = ["erase", str(model[0]), str(tmp_path / "big.npy"), "-o", str(target)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from mute.cli.main import run; run()", *words], stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while len(os.listdir(tmp_path / "out")) < 2:  # until the temporary file is there
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in err
+    assert "Traceback" not in err
+    assert os.listdir(tmp_path / "out") == ["q.npy"]
+    assert target.read_bytes() == b"old"
+
+
+def test_rows_stream_with_bounded_memory(tmp_path, model):
+    """600 MB of rows pass through a process that grows by far less."""
+    n = 40_000_000
+    np.lib.format.open_memmap(tmp_path / "big.npy", "w+", np.float32, (n // 1, 4))
+    script = """
+import resource, sys
+from mute.cli import main
+import mute
+mute.load(sys.argv[2]).transform([[0.0] * 4] * 20000)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+from mute.cli.tables import open_matrix
+blocks = 0
+eraser = mute.load(sys.argv[2])
+for block in open_matrix(sys.argv[1]).row_blocks(main._BLOCK_ROWS):
+    eraser.transform(block, concept=["cat"] * len(block))
+    blocks += 1
+    if blocks == 60:
+        break
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    out = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "big.npy"), str(model[0])],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert int(out.stdout) * 1024 < 60e6
+
+
+def test_demo_runs_and_writes_its_files(cli, tmp_path):
+    code, out, err = cli("demo", "-o", tmp_path / "demo")
+    assert code == 0, err
+    assert {p.name for p in (tmp_path / "demo").iterdir()} == {"gender.safetensors", "demo.png", "diagnostics.png"}
+    assert "king  →  queen" in out
+    assert mute.load(tmp_path / "demo" / "gender.safetensors").n_features_in_ == 100
