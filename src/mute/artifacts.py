@@ -20,7 +20,7 @@ from mute.marginals import Histogram, Quantile
 from mute.routing import NetworkRouter, RoutingReport
 from mute.stopping import EarlyStopping
 from mute.threads import for_each, resolve_threads
-from mute.validation import LabelEncoder
+from mute.validation import LabelEncoder, check_whole_number, label_array
 
 if TYPE_CHECKING:
     from mute.eraser import MUtE
@@ -71,8 +71,11 @@ def eraser_from_artifact(cls: type[MUtE], tensors: dict[str, NDArray], state: di
     k, d = eraser.flow_.n_classes, eraser.flow_.n_features
     eraser._encoder = LabelEncoder([_label_from_json(label) for label in state["classes"]])
     eraser._support = tensors["support"]
-    if len(set(eraser._encoder.classes)) != k or k < 2 or eraser._support.shape != (2, k, d):
+    distinct = len(set(eraser._encoder.classes)) == len(eraser._encoder)
+    if not distinct or len(eraser._encoder) != k or k < 2 or eraser._support.shape != (2, k, d):
         raise MuteError("the number of its labels does not fit its maps")
+    label_array(eraser._encoder.classes, "its labels")
+    _check_finite(support=eraser._support)
     eraser.classes_ = eraser._encoder.as_array()
     eraser.router_ = NetworkRouter.from_arrays(tensors, state["router_layers"], d, k)
     eraser.routing_ = None if state["routing"] is None else RoutingReport.from_json(state["routing"], k)
@@ -82,7 +85,7 @@ def eraser_from_artifact(cls: type[MUtE], tensors: dict[str, NDArray], state: di
         eraser.diagnostics_ = Diagnostics.from_arrays(
             tensors["diagnostics"], sets, eraser._encoder.classes, eraser.flow_.n_layers
         )
-    eraser.stopping_ = None if state["stopping"] is None else EarlyStopping(**state["stopping"])
+    eraser.stopping_ = None if state["stopping"] is None else EarlyStopping.from_json(state["stopping"])
     eraser.n_iterations_ = eraser.flow_.n_layers
     restore_features(eraser, d, state["feature_names"])
     eraser._fitted_on = dict(state["fitted_on"])
@@ -118,17 +121,29 @@ def plain_parameters(estimator: Any) -> dict[str, Any]:
     """The settings that JSON can hold; a classifier given as router, or a random generator, is left out."""
     settings = estimator.get_params(deep=False)
     if isinstance(settings["marginal"], Histogram | Quantile):
-        settings["marginal"] = {type(settings["marginal"]).__name__: asdict(settings["marginal"])}
+        options = {name: _plain(value) for name, value in asdict(settings["marginal"]).items()}
+        settings["marginal"] = {type(settings["marginal"]).__name__: options}
     if not isinstance(settings.get("router"), str | None):
         settings["router"] = "mlp"
     if not isinstance(settings["random_state"], int | np.integer | None):
         settings["random_state"] = None
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
+    return {name: _plain(value) for name, value in settings.items()}
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _check_finite(**arrays: NDArray) -> None:
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise MuteError(f"{name} has values that are not finite")
 
 
 def parameters_from(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a file, as the constructor takes them."""
     settings = dict(settings)
+    check_whole_number("n_threads", settings["n_threads"], or_none=True)
     if isinstance(settings["marginal"], dict):
         ((name, options),) = settings["marginal"].items()
         settings["marginal"] = {"Histogram": Histogram, "Quantile": Quantile}[name](**options)
@@ -145,7 +160,7 @@ def restore_features(estimator: Any, n_features: int, names: Any) -> None:
     estimator.n_features_in_ = estimator._n_features_out = n_features
     if not names:
         return
-    if len(names) != n_features or not all(isinstance(name, str) for name in names):
+    if not isinstance(names, list) or len(names) != n_features or not all(isinstance(name, str) for name in names):
         raise MuteError("its feature names do not fit its maps")
     estimator.feature_names_in_ = np.array(names, object)
 
@@ -174,7 +189,8 @@ def flow_from(tensors: dict[str, NDArray]) -> Flow:
 
 
 def _each_layer(check: Callable[[NDArray], None], layers: NDArray) -> None:
-    for_each(lambda part: check(layers[part]), [slice(t, t + 1) for t in range(len(layers))], resolve_threads(None))
+    threads = resolve_threads(None) if layers.nbytes > 1 << 20 else 1
+    for_each(lambda part: check(layers[part]), [slice(t, t + 1) for t in range(len(layers))], threads)
 
 
 def _check_increasing(values: NDArray) -> None:

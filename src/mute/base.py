@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.callback import CallbackSupportMixin
 from sklearn.utils import Tags
 
+from mute.flow import BLOCK_ROWS
 from mute.io import save
 
 __all__ = ["FlowEstimator"]
@@ -21,6 +25,19 @@ class FlowEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackS
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to one safetensors file; `mute.load` reads it back."""
         save(self, path)
+
+    def _remember_rows(self, X: NDArray, **more: Any) -> None:
+        """Keep for the file what the estimator was fitted on: shape, precision and a hash of the rows."""
+        digest = hashlib.sha256()
+        for start in range(0, len(X), BLOCK_ROWS):
+            digest.update(X[start : start + BLOCK_ROWS].tobytes())
+        self._fitted_on = {
+            "rows": len(X),
+            "columns": X.shape[1],
+            "dtype": X.dtype.name,
+            "sha256_of_rows": digest.hexdigest(),
+            **more,
+        }
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:

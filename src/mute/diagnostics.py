@@ -251,10 +251,12 @@ def _negentropy(x: NDArray[np.float64], fresh: bool) -> float:
     if n < 2 * d or n < 8:
         return float("nan")
     spread = x.std(axis=0)
-    flat = spread < 1e-9 * max(float(spread.max()), 1e-300)
+    flat = spread <= 1e-9 * np.abs(x).max()
     if flat.any():
         return float("nan")
-    marginal = 0.5 * np.log(2 * np.pi) + 0.5 * (x**2).mean(axis=0) - differential_entropy(x, axis=0, method="ebrahimi")
+    with np.errstate(divide="ignore"):  # an atom has infinite negentropy
+        entropy = differential_entropy(x, axis=0, method="ebrahimi")
+    marginal = 0.5 * np.log(2 * np.pi) + 0.5 * (x**2).mean(axis=0) - entropy
     _, logdet = np.linalg.slogdet(np.corrcoef(x, rowvar=False).reshape(d, d))
     # Expected log-determinant of the correlations of n independent Gaussian rows: what chance alone shows. Rows that
     # the rotations were fitted on have had this very chance removed.

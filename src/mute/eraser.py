@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.callback import CallbackContext, with_callbacks
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from mute.artifacts import eraser_from_artifact, eraser_to_artifact
@@ -32,6 +32,7 @@ from mute.validation import (
     check_whole_number,
     concept_of,
     label_array,
+    random_state_of,
 )
 
 __all__ = ["Flags", "MUtE"]
@@ -194,7 +195,7 @@ class MUtE(FlowEstimator):
         X = check_rows(self, X, reset=True)
         encoder, z = LabelEncoder.fit(concept_of(len(X), y, concept))
         check_classes(encoder, z, X.shape[1])
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        rng = np.random.default_rng(random_state_of(self.random_state).randint(2**31 - 1))
         layers, held = self._plan(z, rng)
         rows = np.flatnonzero(~held)
         routes = self.router is not None
@@ -235,7 +236,7 @@ class MUtE(FlowEstimator):
             self.diagnostics_ = diagnose(
                 self.flow_, sets if held.any() else {"train": sets["train"]}, encoder.classes, rng, self.n_threads
             )
-        self._fitted_on = {"rows": len(X), "class_rows": np.bincount(z).tolist(), "dtype": X.dtype.name}
+        self._remember_rows(X, class_rows=np.bincount(z).tolist())
         return self
 
     def _check_parameters(self) -> None:
@@ -397,6 +398,17 @@ class MUtE(FlowEstimator):
         return bare
 
     def _set_router(self, classifier: Any) -> None:
+        from sklearn.exceptions import NotFittedError
+
+        if isinstance(classifier, type) or not hasattr(classifier, "predict"):
+            raise MuteError(f"router must be a fitted classifier, not {classifier!r}")
+        try:
+            check_is_fitted(classifier)
+        except NotFittedError:
+            raise MuteError(f"the router {classifier!r} is not fitted; fit it on the concept's labels first") from None
+        width = getattr(classifier, "n_features_in_", self.n_features_in_)
+        if width != self.n_features_in_:
+            raise MuteError(f"the router was fitted on {width} columns, this eraser on {self.n_features_in_}")
         self.router_ = NetworkRouter.from_classifier(classifier, self._encoder) or ClassifierRouter(
             classifier, self._encoder
         )

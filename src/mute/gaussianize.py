@@ -17,7 +17,7 @@ from mute.fitting import FlowFitter
 from mute.marginals import Histogram, Quantile, make_marginal
 from mute.rotations import make_rotation
 from mute.threads import resolve_threads
-from mute.validation import check_rows, check_whole_number
+from mute.validation import check_rows, check_whole_number, random_state_of
 
 __all__ = ["RBIG"]
 
@@ -96,7 +96,7 @@ class RBIG(FlowEstimator):
         X = check_rows(self, X, reset=True)
         if len(X) < 2:
             raise MuteError(f"a law cannot be estimated from n_samples = {len(X)}; give at least two rows")
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        rng = np.random.default_rng(random_state_of(self.random_state).randint(2**31 - 1))
         one_class = np.zeros(len(X), np.int64)
         fitter = FlowFitter(
             X,
@@ -121,7 +121,7 @@ class RBIG(FlowEstimator):
         self.reductions_ = self._reductions(X)
         self.negentropy_ = float(self.reductions_.sum())
         self._n_features_out = X.shape[1]
-        self._fitted_on = {"rows": len(X), "dtype": X.dtype.name}
+        self._remember_rows(X)
         return self
 
     def _reductions(self, X: NDArray) -> NDArray[np.float64]:
@@ -175,6 +175,8 @@ class RBIG(FlowEstimator):
         self.reductions_ = tensors["reductions"]
         if self.flow_.n_classes != 1 or self.reductions_.shape != (self.flow_.n_layers,):
             raise MuteError("its tables do not fit together")
+        if not np.isfinite(self.reductions_).all():
+            raise MuteError("reductions has values that are not finite")
         self.negentropy_ = float(self.reductions_.sum())
         restore_features(self, self.flow_.n_features, state["feature_names"])
         self._fitted_on = dict(state["fitted_on"])

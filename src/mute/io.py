@@ -13,7 +13,6 @@ import mmap
 import os
 import platform
 import struct
-from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.files import write_atomically
+from mute.threads import for_each, resolve_threads
 
 __all__ = ["FORMAT_VERSION", "describe", "load", "save"]
 
@@ -51,7 +51,8 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
         "provenance": _provenance(estimator),
         "sha256": _checksums(tensors),
     }
-    header: dict[str, Any] = {"__metadata__": {"mute": json.dumps(meta, allow_nan=True)}}
+    about = json.dumps(meta, allow_nan=True)
+    header: dict[str, Any] = {"__metadata__": {"mute": about, "sha256": _text_checksum(about)}}
     offset = 0
     names = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
     for name in names:
@@ -109,6 +110,8 @@ def load(path: str | os.PathLike[str], *, router: Any = None) -> Any:
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         raise MuteError(f"{path} is damaged or was not written by mute: {type(error).__name__}: {error}") from error
     if router is not None:
+        if not hasattr(estimator, "_set_router"):
+            raise MuteError(f"{path} holds a {kind}, which has no router; load it without router=")
         estimator._set_router(router)
     return estimator
 
@@ -136,7 +139,8 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
         raise MuteError(f"{path} cannot be read: {error.strerror or error}") from error
     header, start = _header(content, size, path)
     try:
-        meta = json.loads(header.pop("__metadata__")["mute"])
+        own = header.pop("__metadata__")
+        meta = json.loads(own["mute"])
         version, kind, sums = meta["version"], meta["kind"], meta["sha256"]
         if meta["format"] != "mute" or not isinstance(kind, str) or not isinstance(sums, dict) or "state" not in meta:
             raise ValueError
@@ -147,6 +151,8 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
             f"{path} has format version {version!r}, this mute reads version {FORMAT_VERSION}; "
             "load it with the release that wrote it, or update mute"
         )
+    if own.get("sha256") != _text_checksum(own["mute"]):
+        raise MuteError(f"{path} is damaged: its metadata does not match its checksum; restore the file from a copy")
     tensors = _tensors(header, content, start, path)
     if sums != _checksums(tensors):
         raise MuteError(f"{path} is damaged: an array does not match its checksum; restore the file from a copy")
@@ -187,17 +193,26 @@ def _tensors(header: dict[str, Any], content: mmap.mmap, start: int, path: Any) 
     return tensors
 
 
+def _text_checksum(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
 def _checksums(tensors: dict[str, NDArray]) -> dict[str, str]:
     """For each array the SHA-256 of the SHA-256s of its chunks, so that all cores hash (it releases Python's lock)."""
     chunks = []
     for name, array in tensors.items():
         content = memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
         chunks += [(name, content[s : s + _CHUNK]) for s in range(0, max(len(content), 1), _CHUNK)]
+    digests: list[bytes] = [b""] * len(chunks)
+
+    def hash_chunk(part: slice) -> None:
+        digests[part.start] = hashlib.sha256(chunks[part.start][1]).digest()
+
+    threads = resolve_threads(None) if sum(a.nbytes for a in tensors.values()) > _CHUNK else 1
+    for_each(hash_chunk, [slice(i, i + 1) for i in range(len(chunks))], threads)
     sums = {name: hashlib.sha256() for name in tensors}
-    with ThreadPoolExecutor() as pool:
-        digests = pool.map(lambda chunk: hashlib.sha256(chunk[1]).digest(), chunks)
-        for (name, _), digest in zip(chunks, digests, strict=True):
-            sums[name].update(digest)
+    for (name, _), digest in zip(chunks, digests, strict=True):
+        sums[name].update(digest)
     return {name: total.hexdigest() for name, total in sums.items()}
 
 

@@ -34,7 +34,7 @@ def _lookup(x, values, origin, step):
     rate = x.dtype.type(1) / step
     for i in range(x.shape[0]):
         t = (x[i] - origin) * rate
-        j = np.int64(max(min(t, top), zero))
+        j = np.int64(max(zero, min(top, t)))
         low = values[j]
         x[i] = low + (t - x.dtype.type(j)) * (values[j + 1] - low)
 
@@ -46,7 +46,7 @@ def _lookup_with_logdet(x, values, origin, step, logdet):
     rate = x.dtype.type(1) / step
     for i in range(x.shape[0]):
         t = (x[i] - origin) * rate
-        j = np.int64(max(min(t, top), zero))
+        j = np.int64(max(zero, min(top, t)))
         rise = values[j + 1] - values[j]
         x[i] = values[j] + (t - x.dtype.type(j)) * rise
         logdet[i] += np.log(rise * rate)
@@ -73,7 +73,7 @@ def _search(y, values, origin, step, guide):
     for i in range(y.shape[0]):
         v = y[i]
         if guided:
-            j = np.int64(guide[np.int64(max(min((v - low) * rate, top), zero))])
+            j = np.int64(guide[np.int64(max(zero, min(top, (v - low) * rate)))])
             # The cell is found with rounding: step back if it overshot.
             while j > 0 and values[j] > v:
                 j -= 1
@@ -154,7 +154,7 @@ def count(block, bounds, low, width, counts):
             start = low[k, d]
             for i in range(x.shape[0]):
                 t = (x[i] - start) * rate
-                row[np.int64(max(min(t + 1.0, bins + 1.0), 0.0))] += 1
+                row[np.int64(max(0.0, min(bins + 1.0, t + 1.0)))] += 1
 
 
 @njit(**_options)
@@ -177,7 +177,7 @@ def locate(counts, share, first, last):
 
 
 @njit(**_options)
-def _quantile_table(row, low, width, mean, std, probits, beta, values):
+def _quantile_table(row, low, width, mean, std, flat, probits, beta, values):
     """Fill one table of the quantile marginal from the counts of one class and coordinate; return origin and step."""
     m, cells = probits.shape[0], values.shape[0] - 3
     n = row.sum()
@@ -191,9 +191,13 @@ def _quantile_table(row, low, width, mean, std, probits, beta, values):
         inside = 1.0 - (total - level) / row[j]
         q[i] = low + width * min(max(j - 1 + inside, 0.0), row.shape[0] - 2.0)
     start, step = q[0], (q[m - 1] - q[0]) / cells
-    straight = not step > 1e-6 * std / cells
+    robust = (q[m - 1] - q[0]) / (probits[m - 1] - probits[0])
+    straight = flat or not step > 1e-6 * std / cells
     if straight:
         start, step = mean - std, 2 * std / cells
+    elif robust < std:
+        # The spread of the quantiles, so that one far row does not flatten the map and, over many layers, its inverse.
+        std, mean = robust, 0.5 * (q[0] + q[m - 1])
     i = 0
     for c in range(cells + 1):
         x = start + step * c
@@ -215,10 +219,12 @@ def _quantile_table(row, low, width, mean, std, probits, beta, values):
 
 
 @njit(**_options)
-def quantile_tables(counts, low, width, mean, std, probits, beta, origin, step, values):
+def quantile_tables(counts, low, width, mean, std, flat, probits, beta, origin, step, values):
     """Tables of the quantile marginal for one class: ``counts`` (D, B + 2) to ``values`` (D, cells + 3)."""
     for d in range(counts.shape[0]):
-        origin[d], step[d] = _quantile_table(counts[d], low[d], width[d], mean[d], std[d], probits, beta, values[d])
+        origin[d], step[d] = _quantile_table(
+            counts[d], low[d], width[d], mean[d], std[d], flat[d], probits, beta, values[d]
+        )
 
 
 @njit(**_options)

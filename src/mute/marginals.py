@@ -40,9 +40,11 @@ class _Summary:
     high: _Floats
     mean: _Floats
     std: _Floats
+    flat: NDArray[np.bool_]
 
     def part(self, columns: slice) -> _Summary:
-        return _Summary(self.n, *(a[:, columns] for a in (self.low, self.high, self.mean, self.std)))
+        low, high, mean, std = (a[:, columns] for a in (self.low, self.high, self.mean, self.std))
+        return _Summary(self.n, low, high, mean, std, self.flat[:, columns])
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,10 @@ class Histogram:
         below, above = np.cumsum(mass, axis=-1), np.cumsum(mass[..., ::-1], axis=-1)[..., ::-1]
         values = np.empty((*mass.shape[:-1], self.bins + 1))
         values[..., 1:-1] = _probit(below[..., :-1], above[..., 1:])
-        tail = width / summary.std
+        # The spread of the middle, from -1.5 to 1.5 standard deviations of a Gaussian: one far row does not flatten
+        # the tails and, over many layers, their inverse.
+        middle = ((below < 0.9332).sum(axis=-1) - (below < 0.0668).sum(axis=-1) + 1) * width / 3
+        tail = width / np.where(summary.flat, summary.std, np.minimum(summary.std, middle))
         if self.floor == "add":
             values[..., 0] = values[..., 1] - tail
             values[..., -1] = values[..., -2] + tail
@@ -160,7 +165,7 @@ class Quantile:
             m = self.n_knots(int(n))
             levels = (np.arange(m) + 0.5) / m
             kernels.quantile_tables(
-                counts[c], low[c], width[c], summary.mean[c], summary.std[c],
+                counts[c], low[c], width[c], summary.mean[c], summary.std[c], summary.flat[c],
                 _probit(levels, 1 - levels), n / (n + 20 * m), origin[c], step[c], values[c],
             )  # fmt: skip
         return origin, step, values
@@ -173,7 +178,7 @@ def make_marginal(marginal: str | Histogram | Quantile) -> Histogram | Quantile:
     """Resolve the name of a marginal."""
     if isinstance(marginal, Histogram | Quantile):
         return marginal
-    if marginal not in _NAMED:
+    if not isinstance(marginal, str) or marginal not in _NAMED:
         raise MuteError(f"marginal must be one of {sorted(_NAMED)}, a Histogram or a Quantile, not {marginal!r}")
     return _NAMED[marginal]()
 
@@ -208,8 +213,8 @@ def fit_marginals(
 
     for_each(summarise, columns, n_threads)
     support = np.stack([low, high])
-    _replace_degenerate(low, high, mean, std, work.dtype)
-    whole = _Summary(np.diff(bounds)[:, None], low, high, mean, std)
+    flat = _replace_degenerate(low, high, mean, std, work.dtype)
+    whole = _Summary(np.diff(bounds)[:, None], low, high, mean, std, flat)
     parts: list[tuple] = [()] * len(columns)
 
     def fit(part: slice) -> None:
@@ -250,7 +255,7 @@ def _narrow(
     return low, width
 
 
-def _replace_degenerate(low: _Floats, high: _Floats, mean: _Floats, std: _Floats, dtype: np.dtype) -> None:
+def _replace_degenerate(low: _Floats, high: _Floats, mean: _Floats, std: _Floats, dtype: np.dtype) -> NDArray[np.bool_]:
     """Give coordinates without spread the spread of the other classes, or the typical one, in place.
 
     A direction in which a class does not vary (a constant column, fewer rows than columns) has no law to estimate. To
@@ -259,12 +264,13 @@ def _replace_degenerate(low: _Floats, high: _Floats, mean: _Floats, std: _Floats
     typical = np.sqrt(np.mean(std**2)) or 1.0
     flat = std < _DEGENERATE[dtype.itemsize] * typical
     if not flat.any():
-        return
+        return flat
     pooled = np.sqrt(np.mean(np.where(flat, 0.0, std) ** 2, axis=0))
     spread = np.broadcast_to(np.where(pooled > 0, pooled, typical), std.shape)
     std[flat] = spread[flat]
     low[flat] = mean[flat] - spread[flat]
     high[flat] = mean[flat] + spread[flat]
+    return flat
 
 
 def _ends(counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -123,6 +123,8 @@ class NetworkRouter:
         cls, arrays: dict[str, NDArray], n_layers: int, n_features: int, n_classes: int
     ) -> NetworkRouter | None:
         """The router of a file; None if it holds none."""
+        if type(n_layers) is not int or n_layers < 0:
+            raise MuteError(f"its router cannot have {n_layers!r} layers")
         if n_layers == 0:
             return None
         weights = [arrays[f"router.{i}.weight"] for i in range(n_layers)]
@@ -253,7 +255,7 @@ def _make_classifier(spec: Any, z: NDArray, rng: np.random.Generator) -> Any:
         )
     if spec == "logistic":
         return _Standardised(LogisticRegression(max_iter=1000))
-    if isinstance(spec, str) or not (hasattr(spec, "fit") and hasattr(spec, "predict")):
+    if isinstance(spec, str | type) or not (hasattr(spec, "fit") and hasattr(spec, "predict")):
         raise MuteError(f'router must be "mlp", "logistic", None or a classifier, not {spec!r}')
     return clone(spec)
 
@@ -286,7 +288,12 @@ def _train(classifier: Any, X: NDArray, labels: NDArray, encoder: LabelEncoder) 
 
     if isinstance(classifier, _Standardised):
         return _Standardised(clone(classifier.model)).fit(X, encoder.encode(_objects(labels), "labels"))
-    fitted = clone(classifier).fit(X, labels)
+    if labels.dtype == object:  # scikit-learn knows only text and numbers; the codes are both
+        codes = encoder.encode(_objects(labels), "labels")
+        encoder = LabelEncoder(range(len(encoder)))
+        fitted = clone(classifier).fit(X, codes)
+    else:
+        fitted = clone(classifier).fit(X, labels)
     return NetworkRouter.from_classifier(fitted, encoder) or ClassifierRouter(fitted, encoder)
 
 

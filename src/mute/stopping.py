@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mute.errors import MuteError
 from mute.flow import Flow
 
 __all__ = ["EarlyStopping", "advance", "fresh_leak"]
@@ -108,6 +110,16 @@ class EarlyStopping:
     layers: list[int] = field(default_factory=list)
     leaks: list[float] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> EarlyStopping:
+        """The record of a file."""
+        stopping = cls(**values)
+        lists = (stopping.gains, stopping.layers, stopping.leaks, stopping.errors)
+        numbers = all(isinstance(v, list) and all(type(n) in (int, float) for n in v) for v in lists)
+        if not numbers or len({len(v) for v in lists[1:]}) != 1:
+            raise MuteError("its record of early stopping does not fit together")
+        return stopping
 
     def exhausted(self) -> bool:
         """Whether no class has gained from its last two turns."""

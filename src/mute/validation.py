@@ -21,9 +21,10 @@ __all__ = [
     "check_whole_number",
     "concept_of",
     "label_array",
+    "random_state_of",
 ]
 
-_BLOCK = 65_536
+_BLOCK = 8192
 
 
 class _MuteTypeError(MuteError, TypeError):
@@ -56,24 +57,29 @@ def check_rows(estimator: Any, X: Any, *, reset: bool = False, name: str = "X") 
 
 
 def _check_finite(X: NDArray, name: str) -> None:
-    bad: list[int] = []
-    total = 0
+    """Refuse NaN, infinity, and numbers so large that their squares overflow."""
+    limit = np.sqrt(np.finfo(X.dtype).max)
+    bad: list[NDArray[np.int64]] = []
+    large: list[NDArray[np.int64]] = []
     for start in range(0, len(X), _BLOCK):
-        # A sum is finite only if all its terms are: one fast pass decides for nearly every block.
-        block = X[start : start + _BLOCK]
+        block = X[start : start + _BLOCK].reshape(-1)
         with np.errstate(all="ignore"):
-            if np.isfinite(block.sum(dtype=np.float64)):
+            # A sum of squares is finite only if all its terms are: one fast pass decides for nearly every block.
+            if np.isfinite(block @ block):
                 continue
-        rows = np.flatnonzero(~np.isfinite(block).all(axis=1))
-        total += len(rows)
-        bad += (start + rows[: 5 - len(bad)]).tolist() if len(bad) < 5 else []
-    if total:
-        listed = ", ".join(map(str, bad)) + (", ..." if total > len(bad) else "")
-        plural = "s" if total > 1 else ""
-        raise MuteError(
-            f"{name} contains NaN or infinity (inf) in {total} row{plural} (row{plural} {listed}); "
-            "remove or fill these rows first"
-        )
+            sizes = np.abs(block.reshape(-1, X.shape[1]))
+            finite = np.isfinite(sizes).all(axis=1)
+            bad.append(start + np.flatnonzero(~finite))
+            large.append(start + np.flatnonzero(finite & (sizes > limit).any(axis=1)))
+    for found, what, advice in (
+        (bad, "NaN or infinity (inf)", "remove or fill these rows first"),
+        (large, f"numbers beyond {limit:.0e}", "rescale the rows first"),
+    ):
+        rows = np.concatenate(found) if found else np.empty(0, np.int64)
+        if len(rows):
+            listed = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
+            plural = "s" if len(rows) > 1 else ""
+            raise MuteError(f"{name} contains {what} in {len(rows)} row{plural} (row{plural} {listed}); {advice}")
 
 
 def label_array(labels: Any, name: str) -> NDArray[np.object_]:
@@ -82,9 +88,10 @@ def label_array(labels: Any, name: str) -> NDArray[np.object_]:
 
     if labels is None:
         raise MuteError(f"{name} is missing: give one label for each row")
-    if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
+    array_like = hasattr(labels, "__array__")
+    if isinstance(labels, str | bytes) or not (array_like or isinstance(labels, Iterable)):
         raise MuteError(f"{name} must hold one label for each row, not the single value {labels!r}")
-    if hasattr(labels, "dtype") or hasattr(labels, "to_numpy"):
+    if array_like:
         array = np.asarray(labels)
         if array.ndim != 1:
             try:
@@ -94,15 +101,24 @@ def label_array(labels: Any, name: str) -> NDArray[np.object_]:
         values: list[Any] = array.tolist()
     else:
         values = list(labels)
+    values = [v.item() if isinstance(v, np.generic) else v for v in values]
     out = np.empty(len(values), object)
     out[:] = values
-    missing = [i for i, v in enumerate(values) if v is None or (isinstance(v, float) and not math.isfinite(v))]
+    missing = [i for i, v in enumerate(values) if _is_missing(v)]
     if missing:
         raise MuteError(
             f"{name} contains missing or infinite labels (NaN, None, inf) in {len(missing)} row(s), first in row "
             f"{missing[0]}; remove these rows, or give them a label of their own"
         )
     return out
+
+
+def _is_missing(label: Any) -> bool:
+    # pandas' own marks, without importing pandas.
+    kind = type(label)
+    if label is None or (kind.__name__ in ("NAType", "NaTType") and kind.__module__.startswith("pandas.")):
+        return True
+    return isinstance(label, float) and not math.isfinite(label)
 
 
 class LabelEncoder:
@@ -209,8 +225,20 @@ def check_classes(encoder: LabelEncoder, z: NDArray[np.int64], n_features: int) 
             f"class {encoder.classes[k]!r} has {counts[k]} rows for {n_features} columns; below about 20 rows a "
             f"column ({20 * n_features}) erasure holds on the rows of the fit but leaks on new ones: measure it there",
             WeakResultWarning,
-            stacklevel=6,
+            stacklevel=5,
         )
+
+
+def random_state_of(value: Any) -> np.random.RandomState:
+    """The generator that a `random_state` stands for."""
+    from sklearn.utils import check_random_state
+
+    try:
+        return check_random_state(value)
+    except ValueError as error:
+        raise MuteError(
+            f"random_state must be None, a whole number of at least 0 or a RandomState, not {value!r}"
+        ) from error
 
 
 def check_length(labels: NDArray, n_rows: int, name: str) -> None:

@@ -1,0 +1,187 @@
+"""How near the engine is to the bare matrix product, and how far from a per-dimension loop.
+
+    python benchmarks/speed.py            two to three minutes
+    python benchmarks/speed.py --quick    half a minute, rougher
+
+Seconds say little on a machine that others use too, and whatever disturbs a measurement only ever makes it longer. So
+the contenders of one table take turns, round after round; each is given its shortest time, and what counts is the
+ratio of two such times of the same run. Times are per element and layer: seconds / (rows x columns x layers).
+
+The contenders, in float32 with two classes and true labels:
+
+- *product*: ``np.matmul`` of the rows with one D x D matrix for each layer, two buffers in turn, all cores. No flow of
+  full rotations can be faster.
+- *transform*, *inverse*: `Flow.push` and `Flow.pull`, from rows to rows.
+- *fit*: `FlowFitter.add_layer`. Its eigendecomposition costs D³ whatever the number of rows, so that the cost of an
+  element falls as rows are added; 40,000 rows are still few next to D = 768.
+- *loop*: ``per_dimension.py``, against *fit* and *transform* on the same rows. Its cost for an element falls with the
+  rows, too, as the cost of a call is spread over more of them: hence two sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+import per_dimension
+from made_up import Mixture
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from mute.fitting import FlowFitter
+from mute.flow import Flow
+from mute.marginals import Histogram, Quantile
+from mute.rotations import make_rotation
+from mute.threads import resolve_threads
+
+# Targets: transform / product, by columns; the others hold for all.
+TRANSFORM = {300: 2.0, 768: 1.4}
+INVERSE, FIT, LOOP = 2.0, 3.0, 25.0
+
+LAYERS, FIT_ROWS, LOOP_ROWS = 8, 40_000, (1_000, 10_000)
+
+Contenders = dict[str, tuple[Callable[[], object], int]]  # what to run, and its number of elements times layers
+
+
+def race(contenders: Contenders, rounds: int) -> dict[str, float]:
+    """Shortest time of each contender, in ns per element and layer; they take turns."""
+    best = dict.fromkeys(contenders, np.inf)
+    for _ in range(rounds):
+        for name, (run, size) in contenders.items():
+            start = time.perf_counter()
+            run()
+            best[name] = min(best[name], (time.perf_counter() - start) / size * 1e9)
+    return best
+
+
+def fitter(x: NDArray, z: NDArray, marginal: Histogram | Quantile, layers: int) -> FlowFitter:
+    return FlowFitter(
+        x, z, z, max_layers=layers, rotation=make_rotation("alternate"), marginal=marginal,
+        rng=np.random.default_rng(0), n_threads=resolve_threads(None),
+    )  # fmt: skip
+
+
+def add_layers(fit: FlowFitter, n: int) -> FlowFitter:
+    for _ in range(n):
+        fit.add_layer()
+    return fit
+
+
+def products(flow: Flow, x: NDArray) -> Callable[[], None]:
+    buffers = [x.copy(), np.empty_like(x)]
+
+    def run() -> None:
+        for t in range(flow.n_layers):
+            np.matmul(buffers[t % 2], flow.rotations[t], out=buffers[1 - t % 2])
+
+    return run
+
+
+def main_contenders(d: int, marginal: Histogram | Quantile, n: int, rounds: int) -> Contenders:
+    x, z = Mixture(d).draw(FIT_ROWS)
+    fit = add_layers(fitter(x, z, marginal, LAYERS + 2 * rounds), LAYERS)
+    flow = fit.flow()
+    x, z = x[:n].copy(), z[:n]
+    q, out = flow.push(x, z), np.empty_like(x)
+    return {
+        "product": (products(flow, x), n * d * LAYERS),
+        "transform": (lambda: flow.push(x, z, out=out), n * d * LAYERS),
+        "inverse": (lambda: flow.pull(q, z, out=out), n * d * LAYERS),
+        "fit": (lambda: add_layers(fit, 2), FIT_ROWS * d * 2),
+    }
+
+
+def loop_contenders(d: int, n: int) -> Contenders:
+    import torch
+
+    x, z = Mixture(d).draw(n)
+    rows, labels = torch.from_numpy(x), torch.from_numpy(z)
+    layers, _ = per_dimension.fit(rows, labels, 1)
+    flow = add_layers(fitter(x, z, Quantile(), LAYERS), LAYERS).flow()
+    return {
+        "transform": (lambda: flow.push(x, z), n * d * LAYERS),
+        "fit": (lambda: add_layers(fitter(x, z, Quantile(), 2), 2), n * d * 2),
+        "loop transform": (lambda: per_dimension.transform(rows, labels, layers), n * d),
+        "loop fit": (lambda: per_dimension.fit(rows, labels, 1), n * d),
+    }
+
+
+def speed(table: Table, d: int, n: int, rounds: int) -> None:
+    for marginal in (Quantile(), Histogram()):
+        ns = race(main_contenders(d, marginal, n, rounds), rounds)
+        head = (str(d), type(marginal).__name__.lower())
+        table.add_row(*head, f"{n:,}", "product", f"{ns['product']:.2f}")
+        for name, base, most in (
+            ("transform", "product", TRANSFORM[d]), ("inverse", "transform", INVERSE), ("fit", "transform", FIT)
+        ):  # fmt: skip
+            ratio = ns[name] / ns[base]
+            rows = f"{FIT_ROWS if name == 'fit' else n:,}"
+            table.add_row(
+                *head, rows, name, f"{ns[name]:.2f}", f"{ratio:.2f} x {base}", f"<= {most}", met(ratio <= most)
+            )
+        table.add_section()
+    for n_loop in LOOP_ROWS:
+        ns = race(loop_contenders(d, n_loop), max(2, rounds - 2))
+        for name in ("transform", "fit"):
+            ratio = ns[f"loop {name}"] / ns[name]
+            aim = (f">= {LOOP:.0f}", met(ratio >= LOOP)) if d == 768 else ()
+            table.add_row(
+                str(d), "quantile", f"{n_loop:,}", f"loop {name}", f"{ns[f'loop {name}']:.0f}",
+                f"{ratio:.1f} x {name} ({ns[name]:.1f})", *aim,
+            )  # fmt: skip
+    table.add_section()
+
+
+def growth(table: Table, n: int, rounds: int, d: int = 300) -> None:
+    """Time against rows and layers; 1.00 is linear from the first column to the last."""
+    x, z = Mixture(d).draw(8 * n)
+    flow = add_layers(fitter(x[:n], z[:n], Quantile(), 4 * LAYERS), 4 * LAYERS).flow()
+    few = flow.layers(0, LAYERS)
+
+    def fit(rows: int, layers: int) -> FlowFitter:
+        return add_layers(fitter(x[:rows], z[:rows], Quantile(), layers), layers)
+
+    lines: dict[str, Callable[[int], object]] = {
+        f"transform, {n:,} rows and more": lambda m: few.push(x[: n * m], z[: n * m]),
+        f"transform, {LAYERS} layers and more": lambda m: flow.layers(0, LAYERS * m).push(x[:n], z[:n]),
+        f"fit, {2 * n:,} rows and more": lambda m: fit(2 * n * m, 4),
+        f"fit, {LAYERS} layers and more": lambda m: add_layers(
+            fitter(x[:n], z[:n], Quantile(), LAYERS * m), LAYERS * m
+        ),
+    }
+    for name, run in lines.items():
+        seconds = race({str(m): (lambda run=run, m=m: run(m), 10**9) for m in (1, 2, 4)}, rounds)
+        one, two, four = (seconds[m] for m in "124")
+        table.add_row(name, *(f"{s:.3f} s" for s in (one, two, four)), f"{two / one / 2:.2f}", f"{four / one / 4:.2f}")
+
+
+def met(yes: bool) -> str:
+    return "[green]met[/]" if yes else "[red]missed[/]"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Speed of the engine, as ratios within one run.")
+    parser.add_argument("--quick", action="store_true", help="half a minute instead of two or three, rougher")
+    quick = parser.parse_args().quick
+    n, rounds = (4_000, 2) if quick else (20_000, 6)
+    console = Console()
+
+    table = Table(title=f"ns per element and layer, float32, two classes, {resolve_threads(None)} threads")
+    for name in ("columns", "marginal", "rows", "", "ns", "ratio", "target", ""):
+        table.add_column(name, justify="right" if name in ("columns", "rows", "ns") else "left")
+    for d in TRANSFORM:
+        speed(table, d, n, rounds)
+    console.print(table)
+
+    table = Table(title="growth, 300 columns: times 1, 2 and 4")
+    for name in ("", "x 1", "x 2", "x 4", "x 2 / linear", "x 4 / linear"):
+        table.add_column(name, justify="right" if name else "left")
+    growth(table, n // 2, rounds)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()
