@@ -1,4 +1,4 @@
-"""Made-up embeddings of two classes, drawn in blocks."""
+"""Made-up embeddings of two classes that overlap a little, drawn in blocks."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,7 +7,9 @@ _RANK = 32
 
 
 class Mixture:
-    """Each class has its own mean, its own low-rank covariance and two clusters; `draw` continues the sequence.
+    """Four standard deviations from class to class, two clusters in each, low-rank covariances that differ a little.
+
+    `draw` continues the sequence.
 
     Parameters
     ----------
@@ -17,8 +19,10 @@ class Mixture:
 
     def __init__(self, n_features: int, seed: int = 0) -> None:
         self.rng = np.random.default_rng(seed)
-        self.means = self._normal(2, 2, n_features) * np.float32(0.3)  # class, cluster
-        self.loadings = self._normal(2, _RANK, n_features) * np.float32(_RANK**-0.5)
+        apart = self._normal(n_features)
+        apart *= 2 / np.linalg.norm(apart)
+        self.means = self._normal(1, 2, n_features) * np.float32(0.3) + np.stack([[-apart], [apart]])
+        self.loadings = (self._normal(1, _RANK, n_features) + self._normal(2, _RANK, n_features) / 8) / _RANK**0.5
 
     def draw(self, n: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The next `n` rows, and the class of each."""

@@ -191,13 +191,13 @@ def _quantile_table(row, low, width, mean, std, flat, probits, beta, values):
         inside = 1.0 - (total - level) / row[j]
         q[i] = low + width * min(max(j - 1 + inside, 0.0), row.shape[0] - 2.0)
     start, step = q[0], (q[m - 1] - q[0]) / cells
-    robust = (q[m - 1] - q[0]) / (probits[m - 1] - probits[0])
     straight = flat or not step > 1e-6 * std / cells
     if straight:
         start, step = mean - std, 2 * std / cells
-    elif robust < std:
-        # The spread of the quantiles, so that one far row does not flatten the map and, over many layers, its inverse.
-        std, mean = robust, 0.5 * (q[0] + q[m - 1])
+    else:
+        # Centre and spread of the Gaussian that fits the quantiles best: a far row moves the moments, and tails that it
+        # flattens in every layer ruin the way back.
+        mean, std = q.mean(), (q * probits).sum() / (probits**2).sum()
     i = 0
     for c in range(cells + 1):
         x = start + step * c

@@ -124,7 +124,8 @@ class Quantile:
               \qquad \beta = \frac{n_k}{n_k + 20 \cdot knots},
 
     laid on a uniform grid of `cells` cells between the outermost quantiles; beyond them it goes on straight with slope
-    :math:`1/\sigma`.
+    :math:`1/\sigma`. Here :math:`\mu` and :math:`\sigma` are those of the Gaussian that fits the quantiles best (least
+    squares), which a few far rows do not move.
 
     Parameters
     ----------
@@ -265,7 +266,7 @@ def _replace_degenerate(low: _Floats, high: _Floats, mean: _Floats, std: _Floats
     flat = std < _DEGENERATE[dtype.itemsize] * typical
     if not flat.any():
         return flat
-    pooled = np.sqrt(np.mean(np.where(flat, 0.0, std) ** 2, axis=0))
+    pooled = np.sqrt((np.where(flat, 0.0, std) ** 2).sum(axis=0) / np.maximum((~flat).sum(axis=0), 1))
     spread = np.broadcast_to(np.where(pooled > 0, pooled, typical), std.shape)
     std[flat] = spread[flat]
     low[flat] = mean[flat] - spread[flat]

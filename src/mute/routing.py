@@ -288,12 +288,9 @@ def _train(classifier: Any, X: NDArray, labels: NDArray, encoder: LabelEncoder) 
 
     if isinstance(classifier, _Standardised):
         return _Standardised(clone(classifier.model)).fit(X, encoder.encode(_objects(labels), "labels"))
-    if labels.dtype == object:  # scikit-learn knows only text and numbers; the codes are both
-        codes = encoder.encode(_objects(labels), "labels")
-        encoder = LabelEncoder(range(len(encoder)))
-        fitted = clone(classifier).fit(X, codes)
-    else:
-        fitted = clone(classifier).fit(X, labels)
+    if labels.dtype.kind in "Of":  # scikit-learn's classifiers take text and whole numbers only
+        labels, encoder = encoder.encode(_objects(labels), "labels"), LabelEncoder(range(len(encoder)))
+    fitted = clone(classifier).fit(X, labels)
     return NetworkRouter.from_classifier(fitted, encoder) or ClassifierRouter(fitted, encoder)
 
 

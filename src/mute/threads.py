@@ -49,7 +49,7 @@ def resolve_threads(n_threads: int | None) -> int:
 def for_each(work: Callable[[slice], None], parts: Iterable[slice], n_threads: int) -> None:
     """Call `work` on every part, on up to `n_threads` threads; the first error is raised."""
     parts = list(parts)
-    if n_threads == 1 or len(parts) == 1:
+    if n_threads == 1 or len(parts) <= 1:
         for part in parts:
             work(part)
         return

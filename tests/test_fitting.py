@@ -1,0 +1,117 @@
+"""The fitter: the paper's algorithm step by step, against one written out by hand."""
+
+import numpy as np
+import pytest
+from laws import draw
+from numpy.typing import NDArray
+
+from mute.fitting import FlowFitter
+from mute.marginals import Quantile, fit_marginals
+from mute.rotations import make_rotation
+
+
+def make(x: NDArray, z: NDArray, routed: NDArray | None = None, layers: int = 4, **settings: object) -> FlowFitter:
+    fitter = FlowFitter(
+        x,
+        z,
+        z if routed is None else routed,
+        max_layers=layers,
+        rotation=make_rotation("alternate"),
+        marginal=Quantile(),
+        rng=np.random.default_rng(0),
+        n_threads=1,
+        **settings,  # type: ignore[arg-type]
+    )
+    for _ in range(layers):
+        fitter.add_layer()
+    return fitter
+
+
+def test_densities_follow_the_labels_and_movement_the_router() -> None:
+    """METHODS 1.2, 3: axes of class t mod K and marginals from true labels; rows move with the map of their route."""
+    x, z = draw("skew", 600, 3, seed=0, n_classes=3)
+    routed = np.where(np.random.default_rng(1).uniform(size=len(z)) < 0.15, (z + 1) % 3, z)
+    flow = make(x, z, routed).flow()
+    order = np.lexsort((routed, z))
+    now = (x - x.mean(axis=0))[order]
+    for t in range(4):
+        k = t % 3
+        turned = now @ flow.rotations[t]
+        cov = np.cov(turned[z[order] == k], rowvar=False)
+        np.testing.assert_allclose(cov, np.diag(np.diag(cov)), atol=1e-9)
+        origin, step, values, _ = fit_marginals(
+            np.ascontiguousarray(turned.T), np.array([0, 600, 1200, 1800]), Quantile(), 1
+        )
+        np.testing.assert_allclose(flow.origin[t], origin, atol=1e-7)
+        np.testing.assert_allclose(flow.step[t], step, rtol=1e-6)
+        np.testing.assert_allclose(flow.values[t], values, atol=1e-6)
+        entered = flow.layers(0, t + 1)
+        now = entered.push(x[order], routed[order])
+    np.testing.assert_allclose(flow.center, x.mean(axis=0))
+
+
+def test_order_of_rows_does_not_matter() -> None:
+    x, z = draw("gauss", 500, 3, seed=0)
+    order = np.random.default_rng(0).permutation(len(x))
+    one, other = make(x, z).flow(), make(x[order], z[order]).flow()
+    # Sums in another order round differently; four layers of PCA multiply that by the inverse of the gaps between
+    # eigenvalues.
+    np.testing.assert_allclose(other.push(x, z), one.push(x, z), atol=1e-8)
+
+
+def test_only_the_rows_asked_for() -> None:
+    x, z = draw("gauss", 500, 3, seed=0)
+    rows = np.flatnonzero(np.random.default_rng(0).uniform(size=len(x)) < 0.6)
+    some, alone = make(x, z, rows=rows).flow(), make(x[rows], z[rows]).flow()
+    for name in some.arrays():
+        np.testing.assert_array_equal(getattr(some, name), getattr(alone, name))
+
+
+def test_single_layers_make_up_the_flow() -> None:
+    x, z = draw("gauss", 500, 3, seed=0)
+    fitter = make(x, z)
+    now = x
+    for t in range(fitter.n_layers):
+        now = fitter.layer(t).push(now, z)
+    np.testing.assert_array_equal(now, fitter.flow().push(x, z))
+
+
+def test_a_flow_does_not_change_when_the_fitter_goes_on() -> None:
+    x, z = draw("gauss", 500, 3, seed=0)
+    fitter = FlowFitter(
+        x, z, z, max_layers=3, rotation=make_rotation("alternate"), marginal=Quantile(),
+        rng=np.random.default_rng(0), n_threads=1,
+    )  # fmt: skip
+    fitter.add_layer()
+    flow = fitter.flow()
+    before = flow.push(x, z)
+    fitter.add_layer()
+    fitter.add_layer()
+    assert flow.n_layers == 1
+    assert fitter.flow().n_layers == 3
+    np.testing.assert_array_equal(flow.push(x, z), before)
+
+
+def test_rows_given_are_not_changed() -> None:
+    x, z = draw("gauss", 500, 3, seed=0)
+    copy = x.copy()
+    make(x, z)
+    np.testing.assert_array_equal(x, copy)
+
+
+@pytest.mark.parametrize(
+    ("spreads", "scaled"), [([1.0, 5.0, 100.0], False), ([1e-6, 1.0, 1e6], True), ([0.0, 1.0, 2.0], False)]
+)
+def test_columns_of_very_different_scale_are_brought_to_one(spreads: list[float], scaled: bool) -> None:
+    x, z = draw("gauss", 500, 3, seed=0)
+    x = x / x.std(axis=0) * spreads + 7
+    flow = make(x, z).flow()
+    np.testing.assert_allclose(flow.scale, spreads if scaled else 1.0, rtol=1e-6)
+
+
+def test_support_is_the_range_in_the_first_layer() -> None:
+    x, z = draw("gauss", 500, 3, seed=0)
+    fitter = make(x, z)
+    turned = (x - x.mean(axis=0)) @ fitter.flow().rotations[0]
+    expected = [[f(turned[z == k], axis=0) for k in (0, 1)] for f in (np.min, np.max)]
+    np.testing.assert_allclose(fitter.support, expected, atol=1e-9)

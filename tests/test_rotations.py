@@ -1,0 +1,110 @@
+"""The shared rotations: orthogonal always, and each what its name says."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import kstest
+
+from mute.errors import MuteError
+from mute.rotations import ROTATIONS, covariance, make_rotation
+
+BOUNDS = np.array([0, 700, 1500, 2000])
+
+
+def rows(d: int, dtype: type = np.float64) -> NDArray:
+    """Three classes, feature-major, each with a covariance of its own."""
+    rng = np.random.default_rng(0)
+    parts = [
+        rng.normal(size=(d, d)) @ rng.laplace(size=(d, stop - start))
+        for start, stop in zip(BOUNDS[:-1], BOUNDS[1:], strict=True)
+    ]
+    return np.concatenate(parts, axis=1).astype(dtype)
+
+
+def turn(name: str, t: int, work: NDArray, seed: int = 0, n_threads: int = 1, bounds: NDArray = BOUNDS) -> NDArray:
+    return make_rotation(name)(t, work, bounds, np.random.default_rng(seed), n_threads)
+
+
+@pytest.mark.parametrize("name", ROTATIONS)
+@pytest.mark.parametrize("d", [1, 2, 7])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_orthogonal(name: str, d: int, dtype: type) -> None:
+    v = turn(name, 1, rows(d, dtype))
+    assert v.shape == (d, d)
+    assert v.dtype == np.float64
+    np.testing.assert_allclose(v.T @ v, np.eye(d), atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["alternate", "global", "ica"])
+def test_orthogonal_without_full_rank(name: str) -> None:
+    work = rows(7)
+    work[3], work[4] = 0.0, work[2]
+    v = turn(name, 0, work)
+    np.testing.assert_allclose(v.T @ v, np.eye(7), atol=1e-10)
+    v = turn(name, 0, work[:, :4], bounds=np.array([0, 2, 4]))
+    np.testing.assert_allclose(v.T @ v, np.eye(7), atol=1e-10)
+
+
+@pytest.mark.parametrize("t", range(7))
+def test_alternate_takes_the_axes_of_one_class_after_the_other(t: int) -> None:
+    work, k = rows(4), t % 3
+    v = turn("alternate", t, work)
+    turned = np.cov(v.T @ work[:, BOUNDS[k] : BOUNDS[k + 1]])
+    np.testing.assert_allclose(turned, np.diag(np.diag(turned)), atol=1e-10 * turned.max())
+    assert (np.diff(np.diag(turned)) < 0).all(), "largest spread first"
+
+
+def test_global_takes_the_axes_of_all_rows() -> None:
+    work = rows(4)
+    turned = np.cov(turn("global", 5, work).T @ work)
+    np.testing.assert_allclose(turned, np.diag(np.diag(turned)), atol=1e-10 * turned.max())
+    assert (np.diff(np.diag(turned)) < 0).all()
+
+
+@pytest.mark.parametrize("name", ["alternate", "global", "ica"])
+def test_signs_are_fixed(name: str) -> None:
+    v = turn(name, 0, rows(6))
+    assert (v[np.abs(v).argmax(axis=0), np.arange(6)] > 0).all()
+    np.testing.assert_allclose(turn(name, 0, -rows(6)), v, atol=1e-3 if name == "ica" else 1e-10)
+
+
+def test_random_is_uniform() -> None:
+    rng = np.random.default_rng(0)
+    draws = np.stack([ROTATIONS["random"](0, np.empty((3, 1)), BOUNDS, rng, 1) for _ in range(2000)])
+    # In three dimensions every entry of a Haar-uniform matrix is uniform on [-1, 1] (Archimedes). 1.6 / sqrt(n) is
+    # the 1 % level of the Kolmogorov-Smirnov statistic, for each of nine entries that fixed seeds keep from flaking.
+    for i in range(3):
+        for j in range(3):
+            assert kstest(draws[:, i, j], "uniform", args=(-1, 2)).statistic < 1.6 / np.sqrt(2000)
+    assert abs(np.linalg.det(draws).mean()) < 0.07, "as many reflections as rotations: three standard errors"
+
+
+def test_random_follows_its_generator() -> None:
+    work = rows(5)
+    np.testing.assert_array_equal(turn("random", 0, work, seed=4), turn("random", 9, work, seed=4))
+    assert not np.allclose(turn("random", 0, work, seed=4), turn("random", 0, work, seed=5))
+
+
+def test_ica_finds_independent_sources() -> None:
+    rng = np.random.default_rng(0)
+    sources = rng.laplace(size=(3, 4000))  # white already, so that the sources are orthogonal directions
+    mixing = ROTATIONS["random"](0, sources, BOUNDS, rng, 1)
+    found = turn("ica", 0, mixing @ sources, bounds=np.array([0, 4000])).T @ mixing
+    # A signed permutation, up to the error of FastICA on 4,000 rows, about 1/sqrt(n).
+    np.testing.assert_allclose(np.sort(np.abs(found), axis=1), np.tile([0, 0, 1], (3, 1)), atol=0.1)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+def test_covariance(dtype: type, n_threads: int) -> None:
+    work = np.random.default_rng(0).normal(size=(6, 20_000)).astype(dtype) + 1
+    found = covariance(work, 5000, 19_000, n_threads)
+    # Products of 4,096 rows are summed in the rows' own precision.
+    np.testing.assert_allclose(found, np.cov(work[:, 5000:19_000].astype(float)), atol=1e-12 if dtype == float else 1e-4)
+    np.testing.assert_array_equal(found, covariance(work, 5000, 19_000, 1))
+
+
+@pytest.mark.parametrize("name", ["pca", None, 3, ["random"]])
+def test_unknown_name(name: object) -> None:
+    with pytest.raises(MuteError, match=r"rotation must be one of \['alternate', 'global', 'ica', 'random'\], not "):
+        make_rotation(name)  # type: ignore[arg-type]
