@@ -34,14 +34,15 @@ _BLOCK = 8192
 
 def write(folder: Path, rows: int, columns: int) -> None:
     """Rows and labels as ``x.npy`` and ``z.npy``."""
-    mixture = Mixture(columns)
-    x = np.lib.format.open_memmap(folder / "x.npy", "w+", np.float32, (rows, columns))
-    z = np.empty(rows, np.int64)
-    for start in range(0, rows, _BLOCK):
-        part = slice(start, min(start + _BLOCK, rows))
-        x[part], z[part] = mixture.draw(part.stop - part.start)
-    x.flush()
-    np.save(folder / "z.npy", z)
+    mixture, labels = Mixture(columns), []
+    with open(folder / "x.npy", "wb") as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (rows, columns)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for start in range(0, rows, _BLOCK):
+            x, z = mixture.draw(min(_BLOCK, rows - start))
+            x.tofile(file)
+            labels.append(z)
+    np.save(folder / "z.npy", np.concatenate(labels))
 
 
 class Clock:

@@ -1,11 +1,13 @@
 """How near the engine is to the bare matrix product, and how far from a per-dimension loop.
 
-    python benchmarks/speed.py            two to three minutes
+    python benchmarks/speed.py            two minutes
     python benchmarks/speed.py --quick    half a minute, rougher
 
 Seconds say little on a machine that others use too, and whatever disturbs a measurement only ever makes it longer. So
 the contenders of one table take turns, round after round; each is given its shortest time, and what counts is the
-ratio of two such times of the same run. Times are per element and layer: seconds / (rows x columns x layers).
+ratio of two such times of the same run. The turns are short, so that some fall into a quiet moment; on a busy machine
+(see the load average under the table) run it again. Times are per element and layer: seconds / (rows x columns x
+layers).
 
 The contenders, in float32 with two classes and true labels:
 
@@ -43,7 +45,7 @@ from mute.threads import resolve_threads
 TRANSFORM = {300: 2.0, 768: 1.4}
 INVERSE, FIT, LOOP = 2.0, 3.0, 25.0
 
-LAYERS, FIT_ROWS, LOOP_ROWS = 8, 40_000, (1_000, 10_000)
+LAYERS, ROWS, FIT_ROWS, LOOP_ROWS = 8, 8_192, 40_000, (1_000, 10_000)
 
 Contenders = dict[str, tuple[Callable[[], object], int]]  # what to run, and its number of elements times layers
 
@@ -82,17 +84,17 @@ def products(flow: Flow, x: NDArray) -> Callable[[], None]:
     return run
 
 
-def engine(d: int, marginal: Histogram | Quantile, n: int, rounds: int) -> dict[str, float]:
+def engine(d: int, marginal: Histogram | Quantile, rounds: int) -> dict[str, float]:
     x, z = Mixture(d).draw(FIT_ROWS)
-    fit = add_layers(fitter(x, z, marginal, LAYERS + 2 * rounds), LAYERS)
-    flow = fit.flow()
-    x, z = x[:n].copy(), z[:n]
+    fit = add_layers(fitter(x, z, marginal, rounds + 1), 1)
+    x, z = x[:ROWS].copy(), z[:ROWS]
+    flow = add_layers(fitter(x, z, marginal, LAYERS), LAYERS).flow()
     q, out = flow.push(x, z), np.empty_like(x)
     contenders: Contenders = {
-        "product": (products(flow, x), n * d * LAYERS),
-        "transform": (lambda: flow.push(x, z, out=out), n * d * LAYERS),
-        "inverse": (lambda: flow.pull(q, z, out=out), n * d * LAYERS),
-        "fit": (lambda: add_layers(fit, 2), FIT_ROWS * d * 2),
+        "product": (products(flow, x), ROWS * d * LAYERS),
+        "transform": (lambda: flow.push(x, z, out=out), ROWS * d * LAYERS),
+        "inverse": (lambda: flow.pull(q, z, out=out), ROWS * d * LAYERS),
+        "fit": (fit.add_layer, FIT_ROWS * d),
     }
     return race(contenders, rounds)
 
@@ -111,20 +113,20 @@ def loop(d: int, n: int, rounds: int) -> dict[str, float]:
     return race(contenders, rounds)
 
 
-def speed(table: Table, d: int, n: int, rounds: int) -> None:
+def speed(table: Table, d: int, rounds: int) -> None:
     for marginal in (Quantile(), Histogram()):
-        ns = engine(d, marginal, n, rounds)
+        ns = engine(d, marginal, rounds)
         head = (str(d), type(marginal).__name__.lower())
-        table.add_row(*head, f"{n:,}", "product", f"{ns['product']:.2f}")
+        table.add_row(*head, f"{ROWS:,}", "product", f"{ns['product']:.2f}")
         for name, base, most in (
             ("transform", "product", TRANSFORM[d]), ("inverse", "transform", INVERSE), ("fit", "transform", FIT)
         ):  # fmt: skip
             ratio = ns[name] / ns[base]
             figures = (f"{ns[name]:.2f}", f"{ratio:.2f} x {base}", f"<= {most}", met(ratio <= most))
-            table.add_row(*head, f"{FIT_ROWS if name == 'fit' else n:,}", name, *figures)
+            table.add_row(*head, f"{FIT_ROWS if name == 'fit' else ROWS:,}", name, *figures)
         table.add_section()
     for rows in LOOP_ROWS:
-        ns = loop(d, rows, max(2, rounds - 2))
+        ns = loop(d, rows, max(2, rounds // 3))
         for name in ("transform", "fit"):
             ratio = ns[f"loop {name}"] / ns[name]
             figures = (f"{ns[f'loop {name}']:.0f}", f"{ratio:.1f} x {name}, {ns[name]:.1f} ns")
@@ -133,8 +135,8 @@ def speed(table: Table, d: int, n: int, rounds: int) -> None:
     table.add_section()
 
 
-def growth(table: Table, n: int, rounds: int, d: int = 300) -> None:
-    x, z = Mixture(d).draw(8 * n)
+def growth(table: Table, rounds: int, n: int = 10_000, d: int = 128) -> None:
+    x, z = Mixture(d).draw(4 * n)
     flow = add_layers(fitter(x[:n], z[:n], Quantile(), 4 * LAYERS), 4 * LAYERS).flow()
 
     def transform(rows: int, layers: int) -> NDArray:
@@ -146,7 +148,7 @@ def growth(table: Table, n: int, rounds: int, d: int = 300) -> None:
     lines: dict[str, Callable[[int], object]] = {
         f"transform, {n:,} rows": lambda m: transform(n * m, LAYERS),
         f"transform, {LAYERS} layers": lambda m: transform(n, LAYERS * m),
-        f"fit, {2 * n:,} rows": lambda m: fit(2 * n * m, 4),
+        f"fit, {n:,} rows": lambda m: fit(n * m, LAYERS),
         f"fit, {LAYERS} layers": lambda m: fit(n, LAYERS * m),
     }
     for name, run in lines.items():
@@ -161,23 +163,23 @@ def met(yes: bool) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Speed of the engine, as ratios within one run.")
-    parser.add_argument("--quick", action="store_true", help="half a minute instead of two or three, rougher")
+    parser.add_argument("--quick", action="store_true", help="half a minute instead of two, rougher")
     quick = parser.parse_args().quick
-    n, rounds = (4_000, 2) if quick else (20_000, 6)
-    console = Console()
+    rounds = 3 if quick else 12
+    console = Console(width=max(100, Console().width))
     cores, load = resolve_threads(None), os.getloadavg()[0]
 
     table = Table(title="ns per element and layer", caption=f"{cores} threads; load average at the start {load:.1f}")
     for name in ("D", "marginal", "rows", "", "ns", "ratio", "target", ""):
         table.add_column(name, justify="right" if name in ("D", "rows", "ns") else "left", no_wrap=True)
     for d in TRANSFORM:
-        speed(table, d, n, rounds)
+        speed(table, d, rounds)
     console.print(table)
 
-    table = Table(title="growth at D = 300, in ms", caption="1.00 is linear; a fit has parts that rows do not add to")
+    table = Table(title="growth at D = 128, in ms", caption="1.00 is linear; a fit has parts that rows do not add to")
     for name in ("", "once", "twice", "4 times", "2 / linear", "4 / linear"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
-    growth(table, n // 2, rounds)
+    growth(table, rounds)
     console.print(table)
 
 

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 # Every law has classes that differ in place and covariance; beyond that,
 # gauss: nothing; skew: gamma noise, leaning opposite ways; heavy: Student's t, 4 and 6 degrees of freedom;
-# bimodal: two bumps in every coordinate against a uniform; clusters: three clouds, 5.7 standard deviations apart.
+# bimodal: two bumps in every coordinate against a uniform; clusters: three clouds, about three spreads apart.
 LAWS = ("gauss", "skew", "heavy", "bimodal", "clusters")
 
 
@@ -31,7 +31,7 @@ def _one_class(law: str, n: int, d: int, k: int, rng: np.random.Generator) -> ND
         case "bimodal":
             x = rng.uniform(-1.7, 1.7, size=(n, d))
         case "clusters":
-            x = 0.7 * rng.normal(size=(n, d)) + (8 / d) ** 0.5 * shape.normal(size=(3, d))[rng.integers(3, size=n)]
+            x = 0.7 * rng.normal(size=(n, d)) + (2 / d) ** 0.5 * shape.normal(size=(3, d))[rng.integers(3, size=n)]
         case _:
             raise ValueError(law)
     return x @ mixing + k

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from laws import draw
 from numpy.typing import NDArray
 from scipy.stats import norm
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 import mute.diagnostics
+from laws import draw
 from mute import MUtE, MuteError
 from mute.diagnostics import COLUMNS, Diagnostics, routing_penalty_1d
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from laws import draw
 from numpy.typing import NDArray
 
+from laws import draw
 from mute.fitting import FlowFitter
 from mute.marginals import Quantile, fit_marginals
 from mute.rotations import make_rotation

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from laws import draw
 from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
@@ -11,6 +10,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.svm import LinearSVC
 
+from laws import draw
 from mute import routing
 from mute.errors import MuteError
 from mute.routing import ClassifierRouter, NetworkRouter, RoutingReport, fit_router, margins

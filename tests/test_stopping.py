@@ -54,7 +54,9 @@ def test_same_generator_same_answer() -> None:
     assert ask() == ask()
 
 
-def run(gains: list[float], leaks: list[float], error: float = 0.01, n_classes: int = 2, **settings: int) -> EarlyStopping:
+def run(
+    gains: list[float], leaks: list[float], error: float = 0.01, n_classes: int = 2, **settings: int
+) -> EarlyStopping:
     """Feed prepared gains and leaks until it says stop."""
     stopping = EarlyStopping(n_classes, settings.pop("max_layers", len(gains)), **settings)
     answers = iter(leaks)

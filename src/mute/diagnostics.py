@@ -297,7 +297,7 @@ def routing_penalty_1d(
     >>> import numpy as np
     >>> from scipy.stats import norm
     >>> parts = routing_penalty_1d([norm(-1, 1).pdf, norm(1, 1).pdf], lambda x: (x > 0).astype(int), 0,
-    ...                            np.linspace(-12, 12, 200_001))
+    ...                            np.linspace(-12, 12, 200_000))
     >>> {name: round(value, 4) for name, value in parts.items()}
     {'error': 0.1587, 'printed': -0.1666, 'entropy': 0.3488, 'corrected': 0.1822, 'true': 0.1822}
     """

@@ -138,7 +138,7 @@ class MUtE(FlowEstimator):
     >>> from mute import MUtE
     >>> rng = np.random.default_rng(0)
     >>> z = np.repeat(["a", "b"], 1000)
-    >>> X = rng.normal(size=(2000, 3)) + 2 * (z == "b")[:, None]
+    >>> X = rng.normal(size=(2000, 3)) + 4 * (z == "b")[:, None]
     >>> eraser = MUtE(n_iterations=5, random_state=0).fit(X, z)
     >>> Q = eraser.transform(X, concept=z)
     >>> bool(abs(Q[z == "a"].mean(axis=0) - Q[z == "b"].mean(axis=0)).max() < 0.02)
@@ -298,7 +298,8 @@ class MUtE(FlowEstimator):
         ----------
         X : array-like of shape (n, D)
         concept : array-like of shape (n,), optional
-            True labels, in place of the router (MUtE*).
+            True labels, in place of the router. The maps were fitted on rows that moved as the router said; where
+            it errs often, fit with ``router=None`` for the paper's MUtE*.
 
         Returns
         -------
@@ -309,13 +310,19 @@ class MUtE(FlowEstimator):
         X = check_rows(self, X)
         return self.flow_.push(X, self._class_of(X, concept), n_threads=self.n_threads)
 
+    def fit_transform(self, X: Any, y: Any = None, *, concept: Any = None) -> NDArray[np.floating]:
+        """Fit, then erase the same rows: by the router, or by their labels where there is none."""
+        self.fit(X, y, concept=concept)
+        labels = y if concept is None else concept
+        return self.transform(X, concept=labels if self.router is None else None)
+
     def inverse_transform(self, Q: Any, concept: Any = None) -> NDArray[np.floating]:
         """Undo `transform`, given the class each row was erased as.
 
         For rows erased without labels that is the router's choice, `route`, which need not be the true label.
         """
         check_is_fitted(self)
-        Q = check_rows(self, Q, name="Q")
+        Q = check_rows(self, Q, erased=True)
         if concept is None:
             raise MuteError(
                 "inverse_transform needs concept=, one label for each row: the class is what was erased, so it cannot "

@@ -142,7 +142,7 @@ class RBIG(FlowEstimator):
     def inverse_transform(self, Q: Any) -> NDArray[np.floating]:
         """Bring rows back."""
         check_is_fitted(self)
-        return self.flow_.pull(check_rows(self, Q, name="Q"), 0, n_threads=self.n_threads)
+        return self.flow_.pull(check_rows(self, Q, erased=True), 0, n_threads=self.n_threads)
 
     def score_samples(self, X: Any) -> NDArray[np.float64]:
         """Log-density of each row, in nats."""

@@ -177,7 +177,7 @@ def locate(counts, share, first, last):
 
 
 @njit(**_options)
-def _quantile_table(row, low, width, mean, std, flat, probits, beta, values):
+def _quantile_table(row, low, width, mean, std, flat, probits, beta, tail_excess, values):
     """Fill one table of the quantile marginal from the counts of one class and coordinate; return origin and step."""
     m, cells = probits.shape[0], values.shape[0] - 3
     n = row.sum()
@@ -191,13 +191,13 @@ def _quantile_table(row, low, width, mean, std, flat, probits, beta, values):
         inside = 1.0 - (total - level) / row[j]
         q[i] = low + width * min(max(j - 1 + inside, 0.0), row.shape[0] - 2.0)
     start, step = q[0], (q[m - 1] - q[0]) / cells
-    straight = flat or not step > 1e-6 * std / cells
+    straight, tail = flat or not step > 1e-6 * std / cells, std
     if straight:
         start, step = mean - std, 2 * std / cells
     else:
-        # Centre and spread of the Gaussian that fits the quantiles best: a far row moves the moments, and tails that it
-        # flattens in every layer ruin the way back.
-        mean, std = q.mean(), (q * probits).sum() / (probits**2).sum()
+        # Centre and spread of the Gaussian that fits the quantiles best: far rows move the moments.
+        mean, spread = q.mean(), (q * probits).sum() / (probits**2).sum()
+        std, tail = spread, min(std, tail_excess * spread)
     i = 0
     for c in range(cells + 1):
         x = start + step * c
@@ -213,25 +213,26 @@ def _quantile_table(row, low, width, mean, std, flat, probits, beta, values):
             e -= 1
         rise = (x - q[e]) / (q[i + 1] - q[e]) if q[i + 1] > q[e] else 0.0
         values[c + 1] = (1 - beta) * line + beta * (probits[e] + min(rise, 1.0) * (probits[i + 1] - probits[e]))
-    values[0] = values[1] - step / std
-    values[cells + 2] = values[cells + 1] + step / std
+    values[0] = values[1] - step / tail
+    values[cells + 2] = values[cells + 1] + step / tail
     return start - step, step
 
 
 @njit(**_options)
-def quantile_tables(counts, low, width, mean, std, flat, probits, beta, origin, step, values):
+def quantile_tables(counts, low, width, mean, std, flat, probits, beta, tail_excess, origin, step, values):
     """Tables of the quantile marginal for one class: ``counts`` (D, B + 2) to ``values`` (D, cells + 3)."""
     for d in range(counts.shape[0]):
         origin[d], step[d] = _quantile_table(
-            counts[d], low[d], width[d], mean[d], std[d], flat[d], probits, beta, values[d]
+            counts[d], low[d], width[d], mean[d], std[d], flat[d], probits, beta, tail_excess, values[d]
         )
 
 
 @njit(**_options)
-def merge_bins(values, counts, least, tail):
+def merge_bins(values, counts, least, tail, middle):
     """Draw straight lines through the edges that leave at least ``least[k]`` rows between any two, in place.
 
-    ``values`` (K, D, B + 1) holds the probit of every edge, ``tail`` (K, D) the rise over one bin beyond the last edge.
+    ``values`` (K, D, B + 1) holds the probit of every edge, ``tail`` (K, D) the rise over one bin beyond the last edge,
+    ``middle`` (K, D) the place of the mean, in bins.
     """
     bins = counts.shape[2]
     for k in range(values.shape[0]):
@@ -252,10 +253,8 @@ def merge_bins(values, counts, least, tail):
                         row[i] = row[last] + (i - last) * slope
                 left -= held
                 last, held = j, 0
-            if last < 0:  # too few rows for any edge: the straight line through the middle of the range
-                last = bins // 2
-                row[last] = 0.0
-                for i in range(last):
-                    row[i] = (i - last) * rise
+            if last < 0:  # too few rows for any edge: the straight line through the mean
+                last = 0
+                row[0] = -middle[k, d] * rise
             for i in range(last + 1, bins + 1):
                 row[i] = row[last] + (i - last) * rise

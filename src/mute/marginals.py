@@ -25,6 +25,14 @@ _Floats = NDArray[np.float64]
 # Below this share of the typical spread a coordinate's spread is rounding noise and must not be blown up to one.
 _DEGENERATE = {4: 1e-5, 8: 1e-9}
 
+# Tails go on with the inverse of the standard deviation as their slope, so that the image has unit variance; but a few
+# far rows must not flatten them, layer after layer, until the way back is lost. This is how far the standard
+# deviation may exceed the spread of the middle.
+_TAIL_EXCESS = 1.2
+
+# Rows that a merged bin holds at the least: its slope is then known to one part in seven.
+_FEWEST_IN_BIN = 50
+
 # The counting grid is narrowed until the middle of the data covers this share of it, so that an outlier cannot hide
 # the rest of its coordinate in one bin.
 _MIDDLE_SHARE = 1 / 16
@@ -67,6 +75,9 @@ class Histogram:
     such bin multiplies rounding errors by the inverse of its slope, and over fifty layers nothing is left of the row,
     in float32 and in float64 alike (``benchmarks/round_trip.py`` prints the figures). Merged bins keep all
     slopes near one.
+
+    The bins are equal between the extremes: a row a thousand standard deviations out leaves one bin for all others of
+    its coordinate. `Quantile` does not mind.
     """
 
     bins: int = 1000
@@ -101,16 +112,18 @@ class Histogram:
         below, above = np.cumsum(mass, axis=-1), np.cumsum(mass[..., ::-1], axis=-1)[..., ::-1]
         values = np.empty((*mass.shape[:-1], self.bins + 1))
         values[..., 1:-1] = _probit(below[..., :-1], above[..., 1:])
-        # The spread of the middle, from -1.5 to 1.5 standard deviations of a Gaussian: one far row does not flatten
-        # the tails and, over many layers, their inverse.
+        # The spread of the middle, from -1.5 to 1.5 standard deviations of a Gaussian.
         middle = ((below < 0.9332).sum(axis=-1) - (below < 0.0668).sum(axis=-1) + 1) * width / 3
-        tail = width / np.where(summary.flat, summary.std, np.minimum(summary.std, middle))
+        tail = width / np.where(summary.flat, summary.std, np.minimum(summary.std, _TAIL_EXCESS * middle))
         if self.floor == "add":
             values[..., 0] = values[..., 1] - tail
             values[..., -1] = values[..., -2] + tail
         else:
-            least = np.maximum(self.alpha * summary.n[:, 0], 50.0)
-            kernels.merge_bins(values, counts, least, tail)
+            least = np.maximum(self.alpha * summary.n[:, 0], _FEWEST_IN_BIN)
+            kernels.merge_bins(values, counts, least, tail, (summary.mean - low) / width)
+        flat = summary.flat
+        knots = low[flat, None] + width[flat, None] * np.arange(self.bins + 1)
+        values[flat] = (knots - summary.mean[flat, None]) / summary.std[flat, None]
         return low, width, values
 
 
@@ -123,9 +136,9 @@ class Quantile:
     .. math:: x \mapsto (1 - \beta) \frac{x - \mu}{\sigma} + \beta\, \Phi^{-1}(\hat F(x)),
               \qquad \beta = \frac{n_k}{n_k + 20 \cdot knots},
 
-    laid on a uniform grid of `cells` cells between the outermost quantiles; beyond them it goes on straight with slope
-    :math:`1/\sigma`. Here :math:`\mu` and :math:`\sigma` are those of the Gaussian that fits the quantiles best (least
-    squares), which a few far rows do not move.
+    laid on a uniform grid of `cells` cells between the outermost quantiles. Here :math:`\mu` and :math:`\sigma` are
+    those of the Gaussian that fits the quantiles best (least squares), which a few far rows do not move. Beyond the
+    outermost quantiles the map goes on straight, with the inverse of the standard deviation as its slope.
 
     Parameters
     ----------
@@ -167,7 +180,7 @@ class Quantile:
             levels = (np.arange(m) + 0.5) / m
             kernels.quantile_tables(
                 counts[c], low[c], width[c], summary.mean[c], summary.std[c], summary.flat[c],
-                _probit(levels, 1 - levels), n / (n + 20 * m), origin[c], step[c], values[c],
+                _probit(levels, 1 - levels), n / (n + 20 * m), _TAIL_EXCESS, origin[c], step[c], values[c],
             )  # fmt: skip
         return origin, step, values
 
@@ -214,7 +227,7 @@ def fit_marginals(
 
     for_each(summarise, columns, n_threads)
     support = np.stack([low, high])
-    flat = _replace_degenerate(low, high, mean, std, work.dtype)
+    flat = _replace_degenerate(work, bounds, low, high, mean, std)
     whole = _Summary(np.diff(bounds)[:, None], low, high, mean, std, flat)
     parts: list[tuple] = [()] * len(columns)
 
@@ -256,21 +269,31 @@ def _narrow(
     return low, width
 
 
-def _replace_degenerate(low: _Floats, high: _Floats, mean: _Floats, std: _Floats, dtype: np.dtype) -> NDArray[np.bool_]:
-    """Give coordinates without spread the spread of the other classes, or the typical one, in place.
+def _replace_degenerate(
+    work: NDArray, bounds: NDArray, low: _Floats, high: _Floats, mean: _Floats, std: _Floats
+) -> NDArray[np.bool_]:
+    """Give coordinates without spread the spread that the others have, in place; say which they were.
 
     A direction in which a class does not vary (a constant column, fewer rows than columns) has no law to estimate. To
-    stretch its rounding noise to unit variance would ruin every new row; with a borrowed spread it is only shifted.
+    stretch its rounding noise, or the little that n rows happen to show of it, to unit variance would ruin every
+    new row; with a borrowed spread it is only shifted.
     """
-    typical = np.sqrt(np.mean(std**2)) or 1.0
-    flat = std < _DEGENERATE[dtype.itemsize] * typical
-    if not flat.any():
-        return flat
-    pooled = np.sqrt((np.where(flat, 0.0, std) ** 2).sum(axis=0) / np.maximum((~flat).sum(axis=0), 1))
-    spread = np.broadcast_to(np.where(pooled > 0, pooled, typical), std.shape)
+    # The size of a typical row, not of the typical coordinate: an outlier or a dominant direction must not make all
+    # others look flat.
+    some = work[:, :: max(work.shape[1] // 1000, 1)]
+    typical = float(np.median(np.linalg.norm(some, axis=0))) / np.sqrt(len(work)) or 1.0
+    flat = std < _DEGENERATE[work.dtype.itemsize] * typical
+    spread = np.broadcast_to(typical if flat.all() else float(np.median(std[~flat])), std.shape)
+    # With fewer than two rows a column, directions of little spread are found by chance alone: nothing is stretched
+    # beyond the main directions of its class, or new rows would grow from layer to layer.
+    crowding = np.clip(len(work) / np.diff(bounds) - 0.5, 0, 1)[:, None]
+    main = np.sqrt((std**4).sum(axis=1, keepdims=True) / np.maximum((std**2).sum(axis=1, keepdims=True), 1e-300))
+    crowded = std < crowding * main
+    spread = np.where(crowded, main, spread)
+    flat |= crowded
     std[flat] = spread[flat]
-    low[flat] = mean[flat] - spread[flat]
-    high[flat] = mean[flat] + spread[flat]
+    low[flat] = (mean - spread)[flat]
+    high[flat] = (mean + spread)[flat]
     return flat
 
 

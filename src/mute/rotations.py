@@ -68,6 +68,7 @@ def orthogonal_ica(
     """
     import warnings
 
+    from scipy.linalg import polar
     from sklearn.decomposition import fastica
     from sklearn.exceptions import ConvergenceWarning
 
@@ -89,7 +90,8 @@ def orthogonal_ica(
         seed = int(rng.integers(2**31 - 1))
         _, unmixing, _ = fastica(white, whiten=False, fun="logcosh", max_iter=50, tol=1e-3, random_state=seed)
     turn = np.eye(len(work))
-    turn[np.ix_(inside, inside)] = unmixing.T
+    # FastICA stops at 1e-3 of an orthogonal matrix; the inverse is the transpose, so take the nearest one.
+    turn[np.ix_(inside, inside)] = polar(unmixing.T)[0]
     return _fix_signs(axes @ turn)
 
 
@@ -140,6 +142,8 @@ def _principal_axes(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _fix_signs(axes: NDArray[np.float64]) -> NDArray[np.float64]:
-    largest = np.argmax(np.abs(axes), axis=0)
+    sizes = np.abs(axes)
+    # The first of the largest entries: where several are equal, rounding must not choose.
+    largest = np.argmax(sizes > (1 - 1e-6) * sizes.max(axis=0), axis=0)
     signs = np.sign(axes[largest, np.arange(len(axes))])
     return np.ascontiguousarray(axes * signs)

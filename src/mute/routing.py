@@ -285,10 +285,12 @@ class _Standardised:
 
 def _train(classifier: Any, X: NDArray, labels: NDArray, encoder: LabelEncoder) -> Router:
     from sklearn.base import clone
+    from sklearn.frozen import FrozenEstimator
 
     if isinstance(classifier, _Standardised):
         return _Standardised(clone(classifier.model)).fit(X, encoder.encode(_objects(labels), "labels"))
-    if labels.dtype.kind in "Of":  # scikit-learn's classifiers take text and whole numbers only
+    frozen = isinstance(classifier, FrozenEstimator)
+    if labels.dtype.kind in "Of" and not frozen:  # scikit-learn's classifiers take text and whole numbers only
         labels, encoder = encoder.encode(_objects(labels), "labels"), LabelEncoder(range(len(encoder)))
     fitted = clone(classifier).fit(X, labels)
     return NetworkRouter.from_classifier(fitted, encoder) or ClassifierRouter(fitted, encoder)

@@ -31,27 +31,30 @@ class _MuteTypeError(MuteError, TypeError):
     """Also a TypeError, which scikit-learn's conventions ask for where a value has the wrong type."""
 
 
-def check_rows(estimator: Any, X: Any, *, reset: bool = False, name: str = "X") -> NDArray[np.floating]:
-    """Rows as a float32 or float64 array of shape (n, D), finite, of the width the estimator was fitted on."""
-    from scipy.sparse import issparse
-    from sklearn.utils.validation import validate_data
+def check_rows(estimator: Any, X: Any, *, reset: bool = False, erased: bool = False) -> NDArray[np.floating]:
+    """Rows as a float32 or float64 array of shape (n, D), finite, of the width the estimator was fitted on.
 
+    With `erased`, the rows are outputs of the estimator, whose columns have other names than its inputs.
+    """
+    from scipy.sparse import issparse
+    from sklearn.utils.validation import check_array, validate_data
+
+    name = "Q" if erased else "X"
     if issparse(X):
         raise _MuteTypeError(f"{name} is a sparse {type(X).__name__}; give a dense array, for example X.toarray()")
     half = getattr(X, "dtype", None) == np.float16
+    settings = {"dtype": np.float32 if half else (np.float64, np.float32), "ensure_all_finite": False}
     try:
-        X = validate_data(
-            estimator,
-            X,
-            reset=reset,
-            dtype=np.float32 if half else (np.float64, np.float32),
-            ensure_all_finite=False,
-            skip_check_array=False,
-        )
+        X = check_array(X, **settings) if erased else validate_data(estimator, X, reset=reset, **settings)
     except TypeError as error:
         raise _MuteTypeError(f"{name} cannot be read as an array of numbers: {error}") from error
     except ValueError as error:
         raise MuteError(f"{name} cannot be used: {error}") from error
+    if X.shape[1] != estimator.n_features_in_:
+        raise MuteError(
+            f"{name} has {X.shape[1]} features, but {type(estimator).__name__} is expecting "
+            f"{estimator.n_features_in_} features as input"
+        )
     _check_finite(X, name)
     return X
 
