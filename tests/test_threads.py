@@ -1,18 +1,16 @@
 """Threads over parts of the work, with linear algebra held to one thread meanwhile."""
 
+import json
 import os
-import threading
+import subprocess
+import sys
+import textwrap
 
 import pytest
-from threadpoolctl import threadpool_info
 
 from mute.threads import for_each, resolve_threads
 
 PARTS = [slice(i, i + 1) for i in range(20)]
-
-
-def blas_threads() -> list[int]:
-    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
 
 
 def test_all_cores_unless_told() -> None:
@@ -42,35 +40,70 @@ def test_the_first_error_is_raised(n_threads: int) -> None:
         for_each(work, PARTS, n_threads)
 
 
-def test_blas_is_held_to_one_thread_and_released() -> None:
-    before, seen = blas_threads(), []
-    for_each(lambda part: seen.append(blas_threads()), PARTS, 2)
-    assert all(set(counts) == {1} for counts in seen)
-    assert blas_threads() == before
+# A process of its own, because the rest of the suite holds BLAS to one thread from the start.
+HEAD = """
+import json, threading
+import numpy, scipy.linalg
+from threadpoolctl import threadpool_info
+from mute.threads import for_each
+
+def blas():
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+def pair(leaves_first):
+    "Two overlapping calls from two threads that live on, as those of a server do; what BLAS had meanwhile."
+    seen = []
+    entered, leave, left = ([threading.Event(), threading.Event()] for _ in range(3))
+
+    def call(i):
+        def work(part):
+            entered[i].set()
+            leave[i].wait(10)
+            seen.append(blas())
+        for_each(work, [slice(0, 1), slice(1, 2)], 2)
+        left[i].set()
+        threading.Event().wait()
+
+    for i in (0, 1):
+        threading.Thread(target=call, args=(i,), daemon=True).start()
+        entered[i].wait(10)
+    for i in (leaves_first, 1 - leaves_first):
+        leave[i].set()
+        left[i].wait(10)
+    return seen
+
+parts, seen = [slice(i, i + 1) for i in range(20)], []
+before = blas()
+"""
+CASES = {
+    "one call": "for_each(lambda part: seen.append(blas()), parts, 2)",
+    "an error": """
+        try:
+            for_each(lambda part: seen.append(blas()) or 1 / 0, parts, 2)
+        except ZeroDivisionError:
+            pass
+        """,
+    "the second inside the first": "seen += pair(1)",
+    "the first leaves first": "seen += pair(0)",
+    "in another thread after the main one": """
+        for_each(lambda part: None, parts, 2)
+        thread = threading.Thread(target=for_each, args=(lambda part: seen.append(blas()), parts, 2))
+        thread.start()
+        thread.join()
+        """,
+}
 
 
-def test_blas_is_released_after_an_error() -> None:
-    before = blas_threads()
-    with pytest.raises(ZeroDivisionError):
-        for_each(lambda part: 1 / 0, PARTS, 2)  # type: ignore[arg-type, return-value]
-    assert blas_threads() == before
-
-
-def test_overlapping_calls_release_blas_when_the_last_one_ends() -> None:
-    before = blas_threads()
-    first_in, second_done = threading.Event(), threading.Event()
-    seen: list[list[int]] = []
-
-    def slow(part: slice) -> None:
-        first_in.set()
-        assert second_done.wait(10)
-        seen.append(blas_threads())
-
-    outer = threading.Thread(target=for_each, args=(slow, PARTS[:2], 2))
-    outer.start()
-    assert first_in.wait(10)
-    for_each(lambda part: None, PARTS, 2)
-    second_done.set()
-    outer.join()
-    assert all(set(counts) == {1} for counts in seen), "the call that ended must not free BLAS under the other"
-    assert blas_threads() == before
+@pytest.mark.parametrize("case", CASES)
+def test_blas_is_held_to_one_thread_and_released(case: str) -> None:
+    code = HEAD + textwrap.dedent(CASES[case]) + "\nprint(json.dumps([before, seen, blas()]))"
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    before, seen, after = json.loads(done.stdout)
+    if set(before) != {2}:
+        pytest.skip("this BLAS does not do two threads")
+    assert seen and all(set(counts) == {1} for counts in seen), "two levels of threads fight over the cores"
+    assert after == before, "others get BLAS back as it was"
