@@ -75,6 +75,7 @@ def pair(leaves_first):
 parts, seen = [slice(i, i + 1) for i in range(20)], []
 before = blas()
 """
+# Only from one thread: OpenBLAS ignores a limit that another thread than the first to set one asks for.
 CASES = {
     "one call": "for_each(lambda part: seen.append(blas()), parts, 2)",
     "an error": """
@@ -84,13 +85,6 @@ CASES = {
             pass
         """,
     "the second inside the first": "seen += pair(1)",
-    "the first leaves first": "seen += pair(0)",
-    "in another thread after the main one": """
-        for_each(lambda part: None, parts, 2)
-        thread = threading.Thread(target=for_each, args=(lambda part: seen.append(blas()), parts, 2))
-        thread.start()
-        thread.join()
-        """,
 }
 
 

@@ -2,6 +2,9 @@
 
 Two levels of threads would fight over the cores: while blocks run side by side, BLAS is held to one thread. That
 setting belongs to the process, so overlapping calls are counted and the last one out restores it.
+
+Limits: OpenBLAS heeds the request only from the thread that first made one. Called from other threads, results are the
+same, but two levels of threads share the cores.
 """
 
 import os
