@@ -31,6 +31,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import per_dimension
+import scipy.linalg  # noqa: F401  (its BLAS is another than numpy's, and must be there when threads are limited)
 import torch
 from made_up import Mixture
 from numpy.typing import NDArray
@@ -165,9 +166,7 @@ def speed_table(bench: Bench) -> Table:
 
 
 def growth_table(bench: Bench, n: int = 10_000, d: int = 128) -> Table:
-    table = Table(
-        title=f"growth at D = {d}, in ms", caption="1.00 is linear; some parts of a fit do not grow with rows"
-    )
+    table = Table(title=f"growth at D = {d}, in ms", caption="1.00 is linear; parts of a fit do not grow with rows")
     for name in ("", "once", "twice", "4 times", "2 / linear", "4 / linear"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for name, ms in bench.growth(n, d).items():
