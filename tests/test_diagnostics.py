@@ -13,7 +13,7 @@ from laws import draw
 from mute import MUtE, MuteError
 from mute.diagnostics import COLUMNS, Diagnostics, routing_penalty_1d
 
-# METHODS 1.5: classes N(-m, 1) and N(m, 1), threshold 0.
+# Classes N(-m, 1) and N(m, 1), threshold 0.
 TABLE = {
     0.5: {"error": 0.3085, "printed": -0.1978, "entropy": 0.4110, "true": 0.2133},
     1.0: {"error": 0.1587, "printed": -0.1666, "entropy": 0.3488, "true": 0.1822},

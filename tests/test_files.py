@@ -5,10 +5,11 @@ import os
 import stat
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mute.errors import MuteError
-from mute.files import check_target, write_atomically
+from mute.files import check_target, release_pages, write_atomically
 
 posix = pytest.mark.skipif(os.name != "posix", reason="permissions and links of POSIX")
 
@@ -115,3 +116,27 @@ def test_protected_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prote
 def test_creation_that_fails_is_explained(tmp_path: Path) -> None:
     with pytest.raises(MuteError, match="cannot write"), write_atomically(tmp_path / ("x" * 250)):
         pass
+
+
+@pytest.mark.parametrize("mode", ["r", "r+", "c"])
+def test_released_pages_lose_nothing(tmp_path: Path, mode: str) -> None:
+    np.save(tmp_path / "x.npy", np.arange(50_000.0).reshape(-1, 5))
+    x = np.load(tmp_path / "x.npy", mmap_mode=mode)
+    expected = np.array(x)
+    if mode != "r":
+        x[7] = expected[7] = -1
+    release_pages(np.asarray(x)[3:])
+    np.testing.assert_array_equal(x, expected)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the resident size from /proc")
+def test_released_pages_leave_memory(tmp_path: Path) -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    np.save(tmp_path / "x.npy", np.zeros(5_000_000))
+    x = np.load(tmp_path / "x.npy", mmap_mode="r")
+    x.sum()
+    before = resident()
+    release_pages(x[10:])
+    assert before - resident() > 0.8 * x.nbytes

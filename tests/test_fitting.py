@@ -28,7 +28,7 @@ def make(x: NDArray, z: NDArray, routed: NDArray | None = None, layers: int = 4,
 
 
 def test_densities_follow_the_labels_and_movement_the_router() -> None:
-    """METHODS 1.2, 3: axes of class t mod K and marginals from true labels; rows move with the map of their route."""
+    """Axes of class t mod K and marginals from true labels; rows move with the map of their route."""
     x, z = draw("skew", 600, 3, seed=0, n_classes=3)
     routed = np.where(np.random.default_rng(1).uniform(size=len(z)) < 0.15, (z + 1) % 3, z)
     flow = make(x, z, routed).flow()

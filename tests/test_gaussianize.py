@@ -167,7 +167,7 @@ def test_gaussian_out_and_back_again(rotation: str, dtype: type) -> None:
     model = RBIG(50, rotation=rotation, random_state=0).fit(x)
     q = model.transform(x)
     assert q.dtype == dtype
-    # The bounds of METHODS 1.9, 4; the log-normal's longer tail is what takes fifty layers.
+    # The log-normal's longer tail is what takes fifty layers.
     np.testing.assert_allclose(q.mean(axis=0), 0, atol=0.01)
     np.testing.assert_allclose(np.cov(q, rowvar=False), np.eye(2), atol=0.02)
     np.testing.assert_allclose(model.inverse_transform(q), x, atol=1e-9 if dtype == np.float64 else 1e-4)

@@ -1,4 +1,4 @@
-"""What must hold for every member of the family: METHODS 1.9, items 1 to 10, and the issue's figures for two of them.
+"""What must hold for every member of the family.
 
 Each test states one theorem; the comments say where its tolerance comes from.
 """
@@ -174,7 +174,7 @@ class Oracle(ClassifierMixin, BaseEstimator):
         return self.classes_[(X[:, 0] > 0).astype(int)]
 
 
-@pytest.mark.parametrize("router", ["logistic", FrozenEstimator(Oracle().fit(np.zeros((2, 1)), [0, 1]))])
+@pytest.mark.parametrize("router", ["mlp", "logistic", FrozenEstimator(Oracle().fit(np.zeros((2, 1)), [0, 1]))])
 def test_10_a_perfect_router_makes_it_the_oracle(router: object) -> None:
     X, z = draw("skew", 1000, D, seed=0)
     X[:, 0] += 100 * z - 50 - X[:, 0].mean()
@@ -185,7 +185,7 @@ def test_10_a_perfect_router_makes_it_the_oracle(router: object) -> None:
     np.testing.assert_array_equal(routed.transform(X), oracle.transform(X, concept=z))
 
 
-# Issue 2, item 2 -----------------------------------------------------------------------------------------------------
+# Far rows ----------------------------------------------------------------------------------------------------------
 
 
 def far_rows(law: str, dtype: type) -> tuple[NDArray, NDArray, dict[str, NDArray], NDArray]:
@@ -233,7 +233,7 @@ def test_the_papers_floor_has_no_round_trip(dtype: type, limit: float) -> None:
     assert (error > 0.1).mean() > 0.1, "the public reference: 35 % of the rows"
 
 
-# Issue 2, item 3 -----------------------------------------------------------------------------------------------------
+# Counterfactuals ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module", params=itertools.product(LAWS, ["quantile", "histogram"]), ids="-".join)

@@ -130,7 +130,7 @@ def test_tails_go_on_straight(marginal: Quantile | Histogram) -> None:
 
 @pytest.mark.parametrize("marginal", [Quantile(), PAPER], ids=repr)
 def test_both_tails_are_alike(marginal: Quantile | Histogram) -> None:
-    # METHODS 1.8, 2: the reference keeps the lower tail's resolution and loses that of the upper. (Merged bins are
+    # The public reference keeps the lower tail's resolution and loses that of the upper. (Merged bins are
     # filled from the left, so that they mirror only up to one bin. 5001: no quantile falls between two rows.)
     x = np.random.default_rng(0).gamma(2, size=5001)
     points = np.quantile(x, np.linspace(0, 1, 501)) + 1e-7
@@ -139,7 +139,7 @@ def test_both_tails_are_alike(marginal: Quantile | Histogram) -> None:
 
 
 def test_an_outlier_does_not_hide_the_rest() -> None:
-    # METHODS 1.8, 7: one more row moves a quantile by no more than to the next row, and those are up to 0.04 apart at
+    # One more row moves a quantile by no more than to the next row, and those are up to 0.04 apart at
     # the 99th percentile.
     x = np.random.default_rng(0).gamma(2, size=5000)
     points = np.quantile(x, np.linspace(0.01, 0.99, 99))
@@ -149,7 +149,7 @@ def test_an_outlier_does_not_hide_the_rest() -> None:
 
 @pytest.mark.parametrize("marginal", DEFAULTS, ids=repr)
 def test_small_classes_do_not_memorise(marginal: Quantile | Histogram) -> None:
-    # METHODS 1.8, 6: whatever the rows are, 40 of them leave a nearly straight map, as steep as 1 / spread.
+    # Whatever the rows are, 40 of them leave a nearly straight map, as steep as 1 / spread.
     x = np.random.default_rng(0).normal(size=40)
     slopes = np.diff(push(fit(x, marginal=marginal), np.linspace(-4, 4, 81))) / 0.1 * x.std()
     assert slopes.min() > 0.5

@@ -99,7 +99,7 @@ def test_report_foretells_the_error_on_new_rows() -> None:
 
 
 def test_rows_are_drawn_at_random_and_small_classes_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    # METHODS 1.8, 10 and 11: sorted rows, and a class that the first rows do not hold.
+    # Sorted rows, and a class that the first rows do not hold.
     monkeypatch.setattr(routing, "MAX_ROWS", 400)
     z = np.repeat([0, 1, 2], [3000, 3000, 60])
     x = np.random.default_rng(0).normal(size=(len(z), 2)) + 6 * np.eye(3, 2)[z]

@@ -168,22 +168,26 @@ def diagnose(
     for s, (name, (x, z, routed)) in enumerate(rows.items()):
         for k in range(flow.n_classes):
             mine = np.flatnonzero(z == k)
-            if len(mine) > max(_ROWS, 4 * flow.n_features):
-                mine = np.sort(rng.choice(mine, max(_ROWS, 4 * flow.n_features), replace=False))
+            seen = float(name == "train")
+            if len(mine) > max(_ROWS, 2 * flow.n_features):
+                seen *= max(_ROWS, 2 * flow.n_features) / len(mine)
+                mine = np.sort(rng.choice(mine, max(_ROWS, 2 * flow.n_features), replace=False))
             if len(mine) < 2:
                 continue
-            figures[s, :, k] = _follow(flow, x[mine].astype(np.float64), k, routed[mine], name != "train", n_threads)
+            figures[s, :, k] = _follow(flow, x[mine].astype(np.float64), k, routed[mine], 1 - seen, n_threads)
     return Diagnostics(figures, tuple(rows), tuple(classes))
 
 
-def _follow(flow: Flow, x: NDArray, k: int, routed: NDArray, fresh: bool, n_threads: int | None) -> NDArray[np.float64]:
-    """Figures (T, len(COLUMNS)) of the rows of class `k`."""
+def _follow(
+    flow: Flow, x: NDArray, k: int, routed: NDArray, chance: float, n_threads: int | None
+) -> NDArray[np.float64]:
+    """Figures (T, len(COLUMNS)) of the rows of class `k`; for `chance` see `_negentropy`."""
     out = np.empty((flow.n_layers, len(COLUMNS)))
     wrong = routed != k
     error = float(wrong.mean())
     route_entropy = _entropy(np.bincount(routed, minlength=flow.n_classes) / len(routed))
     ceiling = _entropy(np.array([error, 1 - error])) + error * np.log(max(flow.n_classes - 1, 1))
-    now, before = x, _negentropy(x, fresh)
+    now, before = x, _negentropy(x, chance)
     for t in range(flow.n_layers):
         layer = flow.layers(t, t + 1)
         own, own_density = _with_log_density(layer, now, k, n_threads)
@@ -196,7 +200,7 @@ def _follow(flow: Flow, x: NDArray, k: int, routed: NDArray, fresh: bool, n_thre
             printed, worst = float(ratio.sum() / len(x)), float(error * max(ratio.max(), 0.0))
         entropy = _routing_entropy(layer, moved, k, routed, route_entropy, n_threads) if wrong.any() else 0.0
         now = moved
-        after = _negentropy(now, fresh)
+        after = _negentropy(now, chance)
         out[t] = before, after, ideal, error, printed, entropy, printed + entropy, worst + ceiling
         before = after
     return out
@@ -242,8 +246,12 @@ def _routing_entropy(layer: Flow, y: NDArray, k: int, routed: NDArray, ceiling: 
     return min(loss / max(seen, 1), ceiling)
 
 
-def _negentropy(x: NDArray[np.float64], fresh: bool) -> float:
-    """KL to N(0, I): marginal negentropies and the dependence of a Gaussian copula."""
+def _negentropy(x: NDArray[np.float64], chance: float) -> float:
+    """KL to N(0, I): marginal negentropies and the dependence of a Gaussian copula.
+
+    Few rows look dependent by chance. The rotations remove this very chance from the rows they were fitted on, so that
+    `chance`, the share that is left, is 1 for new rows, 0 for all the rows of the fit and 1 - m / n for m out of n.
+    """
     from scipy.special import digamma
     from scipy.stats import differential_entropy
 
@@ -258,9 +266,8 @@ def _negentropy(x: NDArray[np.float64], fresh: bool) -> float:
         entropy = differential_entropy(x, axis=0, method="ebrahimi")
     marginal = 0.5 * np.log(2 * np.pi) + 0.5 * (x**2).mean(axis=0) - entropy
     _, logdet = np.linalg.slogdet(np.corrcoef(x, rowvar=False).reshape(d, d))
-    # Expected log-determinant of the correlations of n independent Gaussian rows: what chance alone shows. Rows that
-    # the rotations were fitted on have had this very chance removed.
-    bias = digamma((n - np.arange(1, d + 1)) / 2).sum() - d * digamma((n - 1) / 2) if fresh else 0.0
+    # Expected log-determinant of the correlations of n independent Gaussian rows.
+    bias = chance * (digamma((n - np.arange(1, d + 1)) / 2).sum() - d * digamma((n - 1) / 2))
     # A divergence is never negative: an estimate below zero is noise.
     return max(float(marginal.sum() - 0.5 * (logdet - bias)), 0.0)
 

@@ -1,17 +1,21 @@
-"""Files that are either written whole or not at all."""
+"""Files: written whole or not at all, and read without keeping them in memory."""
 
 import errno
+import mmap
 import os
 import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mute.errors import MuteError
 
-__all__ = ["check_target", "write_atomically"]
+__all__ = ["check_target", "release_pages", "write_atomically"]
 
 _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
@@ -139,3 +143,16 @@ def _sync_directory(directory: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def release_pages(x: NDArray) -> None:
+    """Let go of the memory that reading a mapped file has taken; arrays of other kinds are left alone.
+
+    The pages stay in the system's file cache. Only for files mapped to be read: changes made to a private copy live in
+    these very pages.
+    """
+    source: Any = x
+    while isinstance(source, np.ndarray) and not isinstance(source.base, mmap.mmap):
+        source = source.base
+    if isinstance(source, np.memmap) and source.mode == "r" and hasattr(mmap, "MADV_DONTNEED"):
+        source.base.madvise(mmap.MADV_DONTNEED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mute.files import release_pages
 from mute.flow import BLOCK_ROWS, Flow, _separate
 from mute.marginals import Histogram, Quantile, fit_marginals
 from mute.rotations import Rotation
@@ -15,6 +16,8 @@ __all__ = ["FlowFitter"]
 # Columns whose spreads differ by more than this are brought to one scale first: rotated together in float32, the
 # small ones would drown in the rounding of the large.
 _SCALE_RATIO = 1e3
+# Blocks of a mapped file that are in memory at one time.
+_BLOCKS_AT_ONCE = 16
 
 
 class FlowFitter:
@@ -51,27 +54,39 @@ class FlowFitter:
         n, d = len(rows), x.shape[1]
         n_classes = int(z.max()) + 1
         # Grouped by true class and, within it, by route: both the fit and the movement work on contiguous runs.
-        order = rows[np.lexsort((routed[rows], z[rows]))]
-        self._bounds = np.append(0, np.cumsum(np.bincount(z[order], minlength=n_classes)))
-        pairs, counts = np.unique(np.stack([z[order], routed[order]]), axis=1, return_counts=True)
+        order = np.lexsort((routed[rows], z[rows]))
+        self._bounds = np.append(0, np.cumsum(np.bincount(z[rows], minlength=n_classes)))
+        pairs, counts = np.unique(np.stack([z[rows], routed[rows]]), axis=1, return_counts=True)
         self._routes = pairs[1].astype(np.int64)
         self._route_bounds = np.append(0, np.cumsum(counts))
         self._rotation, self._marginal, self._rng, self._threads = rotation, marginal, rng, n_threads
-        self._layers: list[tuple[NDArray, ...]] = []
+        self.n_layers = 0
         self._work = np.empty((d, n), x.dtype)
+        # Room for all layers, so that the flow is made of views; what no layer fills takes no memory.
         self._rotations = np.empty((max_layers, d, d), x.dtype)
+        self._origin, self._step = np.empty((2, max_layers, n_classes, d), x.dtype)
+        self._values = np.empty((max_layers, n_classes, d, marginal.n_values), x.dtype)
         self.support = np.empty((2, n_classes, d))
 
-        def fetch(part: slice) -> None:
-            self._work[:, part] = x[order[part]].T
+        place = np.empty(n, np.int64)
+        place[order] = np.arange(n)
 
-        for_each(fetch, self._row_blocks(), n_threads)
+        # In the order of the rows, so that a mapped file is read from end to end.
+        def fetch(part: slice) -> None:
+            self._work[:, place[part]] = x[rows[part]].T
+
+        blocks = self._row_blocks()
+        for first in range(0, len(blocks), _BLOCKS_AT_ONCE):
+            release_pages(x)
+            for_each(fetch, blocks[first : first + _BLOCKS_AT_ONCE], n_threads)
+        release_pages(x)
         self.center = self._work.mean(axis=1, dtype=np.float64)
         self.scale = np.empty(d)
 
         def center(part: slice) -> None:
             self._work[part] -= self.center[part, None].astype(x.dtype)
-            self.scale[part] = self._work[part].std(axis=1, dtype=np.float64)
+            # One column at a time: numpy makes a copy in float64.
+            self.scale[part] = [column.std(dtype=np.float64) for column in self._work[part]]
 
         for_each(center, self._column_blocks(), n_threads)
         self.scale = _entrance_scale(self.scale, self.center)
@@ -87,10 +102,6 @@ class FlowFitter:
         return [slice(s, min(s + BLOCK_ROWS, n)) for s in range(0, n, BLOCK_ROWS)]
 
     @property
-    def n_layers(self) -> int:
-        return len(self._layers)
-
-    @property
     def n_classes(self) -> int:
         return len(self._bounds) - 1
 
@@ -98,7 +109,7 @@ class FlowFitter:
         """Fit one more layer and carry the rows through it."""
         from mute import kernels
 
-        t, dtype = self.n_layers, self._work.dtype
+        t = self.n_layers
         self._rotations[t] = self._rotation(t, self._work, self._bounds, self._rng, self._threads)
         turn = self._rotations[t].T
 
@@ -109,14 +120,15 @@ class FlowFitter:
         origin, step, values, support = fit_marginals(self._work, self._bounds, self._marginal, self._threads)
         if t == 0:
             self.support[:] = support
-        tables = tuple(np.ascontiguousarray(table, dtype) for table in (origin, step, values))
-        _separate(tables[2])
+        self._origin[t], self._step[t], self._values[t] = origin, step, values
+        _separate(self._values[t])
+        tables = self._origin[t], self._step[t], self._values[t]
 
         def move(part: slice) -> None:
             kernels.push(self._work[part], self._route_bounds, self._routes, *(table[:, part] for table in tables))
 
         for_each(move, self._column_blocks(), self._threads)
-        self._layers.append(tables)
+        self.n_layers += 1
 
     def layer(self, t: int) -> Flow:
         """Layer `t` as a flow of its own."""
@@ -128,14 +140,13 @@ class FlowFitter:
 
     def _flow(self, start: int, stop: int) -> Flow:
         dtype = self._work.dtype
-        origin, step, values = (np.stack(tables) for tables in zip(*self._layers[start:stop], strict=True))
         return Flow(
             center=self.center.astype(dtype) if start == 0 else np.zeros(len(self._work), dtype),
             scale=self.scale.astype(dtype) if start == 0 else np.ones(len(self._work), dtype),
             rotations=self._rotations[start:stop],
-            origin=origin,
-            step=step,
-            values=values,
+            origin=self._origin[start:stop],
+            step=self._step[start:stop],
+            values=self._values[start:stop],
         )
 
 

@@ -18,7 +18,7 @@ __all__ = ["Flow"]
 
 # Rows of a block: enough to make the product of a block with a rotation as fast as that of the whole matrix and to
 # read each layer's tables seldom, few enough for two blocks to stay in the second- and third-level caches.
-BLOCK_ROWS = 1024
+BLOCK_ROWS = 2048
 
 # A block is padded to a multiple of this many rows, so that BLAS takes the same path for one row as for a thousand.
 _ROW_MULTIPLE = 16

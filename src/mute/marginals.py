@@ -100,8 +100,13 @@ class Histogram:
         low = summary.low - reach
         return low, (summary.high + reach - low) / self.bins, self.bins
 
+    @property
+    def n_values(self) -> int:
+        """Entries of a table."""
+        return self.bins + 1
+
     def table(self, counts: NDArray[np.int64], low: _Floats, width: _Floats, summary: _Summary) -> tuple:
-        """Origin (K, D), step (K, D) and values (K, D, bins + 1)."""
+        """Origin (K, D), step (K, D) and values (K, D, n_values)."""
         from mute import kernels
 
         # The grid ends at the extremes, so that rounding may put them just outside.
@@ -110,7 +115,7 @@ class Histogram:
         if self.floor == "add":
             mass = mass * (1 - self.bins * self.alpha) + self.alpha
         below, above = np.cumsum(mass, axis=-1), np.cumsum(mass[..., ::-1], axis=-1)[..., ::-1]
-        values = np.empty((*mass.shape[:-1], self.bins + 1))
+        values = np.empty((*mass.shape[:-1], self.n_values))
         values[..., 1:-1] = _probit(below[..., :-1], above[..., 1:])
         # The spread of the middle, from -1.5 to 1.5 standard deviations of a Gaussian.
         middle = ((below < 0.9332).sum(axis=-1) - (below < 0.0668).sum(axis=-1) + 1) * width / 3
@@ -168,13 +173,18 @@ class Quantile:
     def n_knots(self, n: int) -> int:
         return int(np.clip(n // 50, 8, 256)) if self.knots == "auto" else int(self.knots)
 
+    @property
+    def n_values(self) -> int:
+        """Entries of a table."""
+        return self.cells + 3
+
     def table(self, counts: NDArray[np.int64], low: _Floats, width: _Floats, summary: _Summary) -> tuple:
-        """Origin (K, D), step (K, D) and values (K, D, cells + 3)."""
+        """Origin (K, D), step (K, D) and values (K, D, n_values)."""
         from mute import kernels
 
         k, d, _ = counts.shape
         origin, step = np.empty((k, d)), np.empty((k, d))
-        values = np.empty((k, d, self.cells + 3))
+        values = np.empty((k, d, self.n_values))
         for c, n in enumerate(summary.n[:, 0]):
             m = self.n_knots(int(n))
             levels = (np.arange(m) + 0.5) / m

@@ -17,6 +17,10 @@ __all__ = ["ClassifierRouter", "NetworkRouter", "RoutingReport", "fit_router"]
 # The router learns from at most this many rows: three times the paper's 10,000, drawn at random.
 MAX_ROWS = 30_000
 _FOLDS = 3
+# A network stops when its loss has not fallen by so many nats for ten epochs or, as an epoch of few rows is a handful
+# of steps, 500 steps.
+_LEAST_GAIN, _PATIENCE_EPOCHS, _PATIENCE_STEPS, _MOST_EPOCHS = 1e-3, 10, 500, 1000
+_FEWEST_TO_SET_ASIDE = 30
 _BLOCK = 4096
 
 
@@ -211,7 +215,7 @@ def fit_router(
     from sklearn.model_selection import StratifiedKFold
 
     sample = rows[_stratified_sample(z[rows], MAX_ROWS, rng)]
-    classifier = _make_classifier(spec, z[sample], rng)
+    classifier = _make_classifier(spec, rng)
     known, labels = X[sample], encoder.as_array()[z[sample]]
     probabilities: NDArray | None = np.zeros((len(X), len(encoder)))
     routed = np.empty(len(X), np.int64)
@@ -239,20 +243,14 @@ def fit_router(
     return router, routed, RoutingReport.measure(z, probabilities, routed, len(encoder))
 
 
-def _make_classifier(spec: Any, z: NDArray, rng: np.random.Generator) -> Any:
+def _make_classifier(spec: Any, rng: np.random.Generator) -> Any:
     from sklearn.base import clone
     from sklearn.linear_model import LogisticRegression
     from sklearn.neural_network import MLPClassifier
 
     seed = int(rng.integers(2**31 - 1))
     if spec == "mlp":
-        # The paper's network. Its early stopping sets a tenth of the rows aside and needs every class in it.
-        enough = bool(np.bincount(z).min() >= 30)
-        return _Standardised(
-            MLPClassifier(
-                max_iter=1000 if enough else 100, early_stopping=enough, validation_fraction=0.1, random_state=seed
-            )
-        )
+        return _Standardised(MLPClassifier(random_state=seed))  # the paper's network
     if spec == "logistic":
         return _Standardised(LogisticRegression(max_iter=1000))
     if isinstance(spec, str | type) or not (hasattr(spec, "fit") and hasattr(spec, "predict")):
@@ -269,18 +267,51 @@ class _Standardised:
     def fit(self, X: NDArray, encoder_codes: NDArray) -> NetworkRouter:
         mean, std = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
         std[std <= 1e-12 * np.abs(mean)] = 1.0
-        rows = ((X - mean) / std).astype(X.dtype)
+        rows = (X - mean.astype(X.dtype)) / std.astype(X.dtype)
         with warnings.catch_warnings():
             from sklearn.exceptions import ConvergenceWarning
 
             # What counts is how well it routes, and that is measured on rows it has not seen.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            self.model.fit(rows, encoder_codes)
+            if hasattr(self.model, "partial_fit"):
+                fit_network(self.model, rows, encoder_codes)
+            else:
+                self.model.fit(rows, encoder_codes)
         router: Any = NetworkRouter.from_classifier(self.model)
         first = router.weights[0] / std[:, None]
         router.biases[0] = (router.biases[0] - mean @ first).astype(X.dtype)
         router.weights[0] = first.astype(X.dtype)
         return router
+
+
+def fit_network(network: Any, X: NDArray, z: NDArray) -> None:
+    """Train until the loss on a tenth of the rows, set aside, no longer falls; keep the best weights.
+
+    scikit-learn's own early stopping watches the accuracy and keeps the first of equals: where classes lie far apart,
+    a network that has hardly begun to learn.
+    """
+    from sklearn.metrics import log_loss
+    from sklearn.model_selection import train_test_split
+
+    classes = np.unique(z)
+    if np.bincount(z)[classes].min() < _FEWEST_TO_SET_ASIDE:
+        network.set_params(max_iter=100).fit(X, z)
+        return
+    learn, watch, z_learn, z_watch = train_test_split(
+        X, z, test_size=0.1, stratify=z, random_state=network.random_state
+    )
+    patience = max(_PATIENCE_EPOCHS, _PATIENCE_STEPS * 200 // len(learn))
+    best, since, weights = np.inf, 0, []
+    for _ in range(_MOST_EPOCHS):
+        network.partial_fit(learn, z_learn, classes=classes)
+        loss = log_loss(z_watch, network.predict_proba(watch), labels=classes)
+        since = 0 if loss < best - _LEAST_GAIN else since + 1
+        if since == 0:
+            best, weights = loss, [w.copy() for w in network.coefs_ + network.intercepts_]
+        if since > patience:
+            break
+    half = len(network.coefs_)
+    network.coefs_, network.intercepts_ = weights[:half], weights[half:]
 
 
 def _train(classifier: Any, X: NDArray, labels: NDArray, encoder: LabelEncoder) -> Router:
