@@ -1,6 +1,6 @@
 """How near the engine is to the bare matrix product, and how far from a per-dimension loop.
 
-    python benchmarks/speed.py               all cores; two minutes on a quiet machine
+    python benchmarks/speed.py               all cores; three minutes on a quiet machine
     python benchmarks/speed.py --quick       half a minute, rougher
     python benchmarks/speed.py --one-core    for a machine that others use at the same time
 
@@ -49,7 +49,7 @@ from mute.threads import resolve_threads
 TRANSFORM = {300: 2.0, 768: 1.4}
 INVERSE, FIT, LOOP = 2.0, 3.0, 25.0
 
-LAYERS, ROWS, FIT_ROWS, LOOP_ROWS = 8, 8_192, 40_000, (1_000, 10_000)
+LAYERS, ROWS, FIT_ROWS, LOOP_ROWS = 8, 20_000, 40_000, (1_000, 10_000)
 
 Contenders = dict[str, tuple[Callable[[], object], int]]  # what to run, and its number of elements times layers
 

@@ -8,6 +8,8 @@ from mute.errors import MuteError, WeakResultWarning
 if TYPE_CHECKING:
     from mute import datasets
     from mute.eraser import MUtE
+    from mute.evaluation.audit import audit
+    from mute.evaluation.report import Report
     from mute.flow import Flow
     from mute.gaussianize import RBIG
     from mute.io import load
@@ -15,7 +17,19 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["RBIG", "Flow", "Histogram", "MUtE", "MuteError", "Quantile", "WeakResultWarning", "datasets", "load"]
+__all__ = [
+    "RBIG",
+    "Flow",
+    "Histogram",
+    "MUtE",
+    "MuteError",
+    "Quantile",
+    "Report",
+    "WeakResultWarning",
+    "audit",
+    "datasets",
+    "load",
+]
 
 # Names are imported when first used: `import mute` alone must stay fast and free of heavy packages.
 _HOMES = {
@@ -24,6 +38,8 @@ _HOMES = {
     "MUtE": "mute.eraser",
     "Quantile": "mute.marginals",
     "RBIG": "mute.gaussianize",
+    "Report": "mute.evaluation.report",
+    "audit": "mute.evaluation.audit",
     "load": "mute.io",
 }
 

@@ -16,7 +16,15 @@ from sklearn.utils import Tags
 from mute.flow import BLOCK_ROWS
 from mute.io import save
 
-__all__ = ["FlowEstimator"]
+__all__ = ["FlowEstimator", "digest_of_rows"]
+
+
+def digest_of_rows(X: NDArray) -> str:
+    """A hash that tells whether two matrices are the same, to the bit."""
+    digest = hashlib.sha256()
+    for start in range(0, len(X), BLOCK_ROWS):
+        digest.update(X[start : start + BLOCK_ROWS].tobytes())
+    return digest.hexdigest()
 
 
 class FlowEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMixin, BaseEstimator):
@@ -28,14 +36,11 @@ class FlowEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackS
 
     def _remember_rows(self, X: NDArray, **more: Any) -> None:
         """Keep for the file what the estimator was fitted on: shape, precision and a hash of the rows."""
-        digest = hashlib.sha256()
-        for start in range(0, len(X), BLOCK_ROWS):
-            digest.update(X[start : start + BLOCK_ROWS].tobytes())
         self._fitted_on = {
             "rows": len(X),
             "columns": X.shape[1],
             "dtype": X.dtype.name,
-            "sha256_of_rows": digest.hexdigest(),
+            "sha256_of_rows": digest_of_rows(X),
             **more,
         }
 

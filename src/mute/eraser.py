@@ -360,6 +360,12 @@ class MUtE(FlowEstimator):
         check_is_fitted(self)
         return self.classes_[self._class_of(check_rows(self, X), None)]
 
+    @property
+    def needs_concept(self) -> bool:
+        """Whether it can only erase rows whose class it is told."""
+        check_is_fitted(self)
+        return self.router_ is None
+
     def flags(self, X: Any, concept: Any = None, *, margin: float = 0.2) -> Flags:
         """Which rows to look at twice: outside the range of the fit, or routed with a lead of less than `margin`."""
         check_is_fitted(self)

@@ -155,4 +155,5 @@ def release_pages(x: NDArray) -> None:
     while isinstance(source, np.ndarray) and not isinstance(source.base, mmap.mmap):
         source = source.base
     if isinstance(source, np.memmap) and source.mode == "r" and hasattr(mmap, "MADV_DONTNEED"):
-        source.base.madvise(mmap.MADV_DONTNEED)
+        pages: Any = source.base
+        pages.madvise(mmap.MADV_DONTNEED)

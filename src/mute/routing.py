@@ -17,9 +17,8 @@ __all__ = ["ClassifierRouter", "NetworkRouter", "RoutingReport", "fit_router"]
 # The router learns from at most this many rows: three times the paper's 10,000, drawn at random.
 MAX_ROWS = 30_000
 _FOLDS = 3
-# A network stops when its loss has not fallen by so many nats for ten epochs or, as an epoch of few rows is a handful
-# of steps, 500 steps.
-_LEAST_GAIN, _PATIENCE_EPOCHS, _PATIENCE_STEPS, _MOST_EPOCHS = 1e-3, 10, 500, 1000
+# A network that gains fewer nats than this no longer learns.
+_LEAST_GAIN, _MOST_EPOCHS = 1e-3, 1000
 _FEWEST_TO_SET_ASIDE = 30
 _BLOCK = 4096
 
@@ -214,7 +213,7 @@ def fit_router(
     """
     from sklearn.model_selection import StratifiedKFold
 
-    sample = rows[_stratified_sample(z[rows], MAX_ROWS, rng)]
+    sample = rows[stratified_sample(z[rows], MAX_ROWS, rng)]
     classifier = _make_classifier(spec, rng)
     known, labels = X[sample], encoder.as_array()[z[sample]]
     probabilities: NDArray | None = np.zeros((len(X), len(encoder)))
@@ -284,9 +283,12 @@ class _Standardised:
         return router
 
 
-def fit_network(network: Any, X: NDArray, z: NDArray) -> None:
+def fit_network(network: Any, X: NDArray, z: NDArray, *, epochs: int = 10, steps: int = 500) -> float:
     """Train until the loss on a tenth of the rows, set aside, no longer falls; keep the best weights.
 
+    Returns that least loss.
+
+    It gives up after so many `epochs` without gain or, as an epoch of few rows is a handful of steps, so many `steps`.
     scikit-learn's own early stopping watches the accuracy and keeps the first of equals: where classes lie far apart,
     a network that has hardly begun to learn.
     """
@@ -295,12 +297,12 @@ def fit_network(network: Any, X: NDArray, z: NDArray) -> None:
 
     classes = np.unique(z)
     if np.bincount(z)[classes].min() < _FEWEST_TO_SET_ASIDE:
-        network.set_params(max_iter=100).fit(X, z)
-        return
+        return float(network.set_params(max_iter=100).fit(X, z).loss_)
     learn, watch, z_learn, z_watch = train_test_split(
         X, z, test_size=0.1, stratify=z, random_state=network.random_state
     )
-    patience = max(_PATIENCE_EPOCHS, _PATIENCE_STEPS * 200 // len(learn))
+    batch = 200 if network.batch_size == "auto" else network.batch_size
+    patience = max(epochs, steps * batch // len(learn))
     best, since, weights = np.inf, 0, []
     for _ in range(_MOST_EPOCHS):
         network.partial_fit(learn, z_learn, classes=classes)
@@ -312,6 +314,7 @@ def fit_network(network: Any, X: NDArray, z: NDArray) -> None:
             break
     half = len(network.coefs_)
     network.coefs_, network.intercepts_ = weights[:half], weights[half:]
+    return float(best)
 
 
 def _train(classifier: Any, X: NDArray, labels: NDArray, encoder: LabelEncoder) -> Router:
@@ -327,7 +330,7 @@ def _train(classifier: Any, X: NDArray, labels: NDArray, encoder: LabelEncoder) 
     return NetworkRouter.from_classifier(fitted, encoder) or ClassifierRouter(fitted, encoder)
 
 
-def _stratified_sample(z: NDArray[np.int64], size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def stratified_sample(z: NDArray[np.int64], size: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Rows drawn at random, each class in proportion but with at least its fair minimum, in ascending order."""
     if len(z) <= size:
         return np.arange(len(z))

@@ -2,7 +2,6 @@
 
 import difflib
 import json
-import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.files import release_pages
 
 __all__ = ["ArrayMatrix", "Matrix", "listed", "npy_array", "npz_array", "pick", "readable", "safetensors_array"]
 
@@ -118,18 +118,13 @@ class ArrayMatrix(Matrix):
     def _blocks(self, size: int) -> Iterator[NDArray[Any]]:
         for start in range(0, self.shape[0], size):
             rows = np.array(self._array[start : start + size], order="C", subok=False)
-            self._release()
+            # Dropped, the process stays as small as one block.
+            release_pages(self._array)
             if self._bfloat16:
                 # A bfloat16 is the upper half of a float32.
                 yield (rows.astype(np.uint32) << 16).view(np.float32)
             else:
                 yield rows.astype(self.dtype, copy=False)
-
-    def _release(self) -> None:
-        # Pages of a map stay resident as long as there is room; dropped, the process stays as small as one block.
-        pages = getattr(self._array, "_mmap", None)
-        if pages is not None and hasattr(mmap, "MADV_DONTNEED"):
-            pages.madvise(mmap.MADV_DONTNEED)
 
 
 def npy_array(path: Path) -> NDArray[Any]:

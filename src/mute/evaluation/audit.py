@@ -1,0 +1,321 @@
+"""The audit: four questions about an eraser, answered on rows it has never seen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mute.errors import MuteError
+from mute.evaluation.adversaries import PANEL, Adversary, Features, attack, panel_of
+from mute.evaluation.counterfactuals import counterfactual_quality
+from mute.evaluation.fairness import fairness, trivial
+from mute.evaluation.picture import leak_by_layer, map_of
+from mute.evaluation.privacy import (
+    Attack,
+    entropy_bits,
+    information_bound,
+    leak_by_rows,
+    mmd,
+    noise_floor,
+    null_of_the_worst,
+    online_code,
+    score,
+)
+from mute.evaluation.report import Leak, Privacy, Report, Task, Verdict
+from mute.evaluation.rows import Rows
+from mute.evaluation.utility import (
+    Utility,
+    erasure_floor,
+    neighbourhood_overlap,
+    paper_mse,
+    reconstruction,
+    round_trip,
+    similarity_correlation,
+)
+
+__all__ = ["audit"]
+
+# A leak counts when the strongest adversary does this well by luck less often than once in a thousand.
+_SIGNIFICANCE = 1e-3
+# "Not erased": at least so much of what could be read before can still be read, whichever rows the adversary has.
+_MOSTLY_THERE = 0.5
+
+
+def audit(
+    eraser: Any,
+    X: Any,
+    z: Any,
+    *,
+    task: Any = None,
+    fit_rows: tuple | None = None,
+    oracle: bool | None = None,
+    adversaries: Any = "all",
+    scale_features: bool = True,
+    max_leak: float = 0.02,
+    most_rows: int = 20_000,
+    words: Any = None,
+    pairs: Any = None,
+    truth: tuple | None = None,
+    random_state: int = 0,
+    progress: Callable[[str, float], None] | None = None,
+) -> Report:
+    """Judge an eraser on rows it has never seen.
+
+    Parameters
+    ----------
+    eraser : fitted eraser, or array of shape (n, D')
+        Anything with a ``transform``; or the erased rows of `X`, made elsewhere.
+    X : array of shape (n, D)
+        Rows that the eraser was not fitted on.
+    z : array-like of shape (n,)
+        Their concept.
+    task : array-like of shape (n,), optional
+        A downstream label: accuracy and fairness are measured on it.
+    fit_rows : (X_fit, z_fit) or, for an array of erased rows, (X_fit, z_fit, Q_fit), optional
+        Rows the eraser was fitted on, for the paper's protocol.
+    oracle : bool, optional
+        Erase with true labels. By default only if the eraser cannot do without.
+    adversaries : "all" or sequence of names
+    scale_features : bool
+        Give the adversaries the norm and the largest entry of each row too.
+    max_leak : float
+        Balanced accuracy above chance that is tolerated.
+    most_rows : int
+        Rows used, drawn at random, each class in proportion.
+    words, pairs : optional
+        The word of each row, and (word, word, score) by human judgement: similarity before and after.
+    truth : (rows, targets, X_cf), optional
+        True counterfactuals: which rows of `X`, the label each is taken to, and what it is then.
+    random_state : int
+    progress : function (name of the step, share done), optional
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mute import MUtE, audit
+    >>> rng = np.random.default_rng(0)
+    >>> z = np.repeat(["a", "b"], 1500)
+    >>> X = rng.normal(size=(3000, 3)) + 3 * (z == "b")[:, None]
+    >>> fit = rng.permutation(3000) < 1500
+    >>> eraser = MUtE(n_iterations=5, random_state=0).fit(X[fit], z[fit])
+    >>> report = audit(eraser, X[~fit], z[~fit], adversaries=["logistic", "quadratic"])
+    >>> report.verdict
+    'erased'
+    """
+    start = time.perf_counter()
+    rng = np.random.default_rng(random_state)
+    panel = panel_of(adversaries)
+    if not 0 <= max_leak < 1:
+        raise MuteError(f"max_leak must lie between 0 and 1, not {max_leak!r}")
+    rows = Rows(eraser, X, z, task, fit_rows, oracle, most_rows, rng)
+    steps = _Steps(progress, panel, rows)
+
+    attacks = _attacks(panel, rows, scale_features, rng, steps)
+    privacy = _privacy(attacks, rows, rng, steps)
+    verdict = _verdict(privacy, rows, max_leak)
+    utility = _utility(rows, words, pairs, rng, steps)
+    downstream = _task(rows, rng, steps)
+    moves = None
+    if rows.subject.can("counterfactual"):
+        steps("counterfactuals")
+        moves = counterfactual_quality(
+            rows.subject.eraser, rows.X_test, rows.z_test, rows.encoder.classes, rng,
+            oracle=rows.subject.oracle, truth=rows.truth(truth),
+        )  # fmt: skip
+    steps("figures")
+    picture = map_of(rows, rng)
+    layers = leak_by_layer(rows, rng)
+    steps.done()
+    return Report(
+        decision=verdict,
+        privacy=privacy,
+        utility=utility,
+        task=downstream,
+        counterfactuals=moves,
+        routing=getattr(getattr(eraser, "routing_", None), "to_json", lambda: None)(),
+        diagnostics=_diagnostics(eraser),
+        layers=layers,
+        picture=picture,
+        about=_about(rows, random_state, scale_features, time.perf_counter() - start),
+    )
+
+
+class _Steps:
+    """Tells how far the audit is, by rough shares of its time."""
+
+    def __init__(self, progress: Callable[[str, float], None] | None, panel: list[Adversary], rows: Rows) -> None:
+        self.progress = progress
+        cost = {"wide network": 12.0, "boosting": 3.0}
+        protocols = 2 + (rows.seen is not None)
+        self.total = sum(cost.get(a.name, 1.0) for a in panel) * protocols + 20.0
+        self.cost, self.now, self.last = cost, 0.0, 0.0
+
+    def __call__(self, name: str, adversary: str | None = None) -> None:
+        self.now += self.last
+        self.last = self.cost.get(adversary, 1.0) if adversary else 2.5
+        if self.progress is not None:
+            self.progress(name, min(self.now / self.total, 1.0))
+
+    def done(self) -> None:
+        if self.progress is not None:
+            self.progress("done", 1.0)
+
+
+def _attacks(
+    panel: list[Adversary], rows: Rows, scale_features: bool, rng: np.random.Generator, steps: _Steps
+) -> list[Attack]:
+    sets = {"fresh": (rows.Q_learn, rows.z_learn, rows.Q_test), "before": (rows.X_learn, rows.z_learn, rows.X_test)}
+    if rows.seen is not None:
+        sets["paper"] = rows.seen.Q, rows.seen.z, rows.Q_test
+    found = []
+    for protocol, (learn, z_learn, test) in sets.items():
+        features = Features(learn, scale_features)
+        seen, asked = features(learn), features(test)
+        prior = np.bincount(z_learn, minlength=rows.n_classes) / len(z_learn)
+        for adversary in panel:
+            steps(f"{adversary.name} ({protocol})", adversary.name)
+            chances = attack(adversary, seen, z_learn, asked, rows.n_classes, int(rng.integers(2**31 - 1)))
+            found.append(score(adversary.name, protocol, chances, rows.z_test, prior, rng))
+    return found
+
+
+def _privacy(attacks: list[Attack], rows: Rows, rng: np.random.Generator, steps: _Steps) -> Privacy:
+    steps("chance")
+    by_protocol = {p: [a for a in attacks if a.protocol == p] for p in ("before", "paper", "fresh")}
+    nulls = {p: null_of_the_worst(tried, rows.z_test, rng) for p, tried in by_protocol.items() if tried}
+    # The wide network would take minutes to learn again and again.
+    cheap = [a for a in by_protocol["fresh"] if a.adversary != "wide network"] or by_protocol["fresh"]
+    curious = PANEL[max(cheap, key=lambda a: a.balanced_accuracy.value).adversary]
+    steps("leak by rows")
+    curve = leak_by_rows(
+        curious, rows.Q_learn, rows.z_learn, rows.Q_test, rows.z_test, rows.n_classes, rng
+    )  # fmt: skip
+    steps("description length")
+    codes = {
+        "before": online_code(rows.X_learn, rows.z_learn, rows.n_classes, rng),
+        "fresh": online_code(rows.Q_learn, rows.z_learn, rows.n_classes, rng),
+    }
+    steps("two-sample tests")
+    shares = np.bincount(rows.z_test, minlength=rows.n_classes) / len(rows.z_test)
+    return Privacy(
+        attacks=tuple(attacks),
+        chance=1 / rows.n_classes,
+        majority=float(shares.max()),
+        entropy=entropy_bits(shares),
+        null={p: float(np.quantile(null, 0.999)) for p, (null, _) in nulls.items()},
+        p_value={p: p_value for p, (_, p_value) in nulls.items()},
+        information={p: information_bound(tried) for p, tried in by_protocol.items() if tried},
+        code=codes,
+        mmd={"before": mmd(rows.X_test, rows.z_test, rng), "fresh": mmd(rows.Q_test, rows.z_test, rng)},
+        curve=(curious.name, tuple(curve)),
+        noise_floor=None if rows.seen is None else noise_floor(rows, rows.seen, rng),
+    )
+
+
+def _verdict(privacy: Privacy, rows: Rows, max_leak: float) -> Verdict:
+    """`erased`, `leaks` or `not erased`, and the leak it rests on."""
+
+    best = {a.protocol: a for a in sorted(privacy.attacks, key=lambda a: a.balanced_accuracy.value)}
+    above = {protocol: a.balanced_accuracy.value - privacy.chance for protocol, a in best.items()}
+    found = best["fresh"].balanced_accuracy
+    leak = Leak(
+        above["fresh"],
+        found.low - privacy.chance,
+        found.high - privacy.chance,
+        adversary=best["fresh"].adversary,
+        p_value=privacy.p_value["fresh"],
+    )
+    kept: dict[str, float] = {p: above[p] / max(above["before"], 1e-9) for p in ("fresh", "paper") if p in above}
+    if leak.value <= max_leak or leak.p_value > _SIGNIFICANCE:
+        name = "erased"
+    elif min(kept.values()) >= _MOSTLY_THERE:
+        name = "not erased"
+    else:
+        name = "leaks"
+    return Verdict(name, leak, max_leak, kept)
+
+
+def _utility(rows: Rows, words: Any, pairs: Any, rng: np.random.Generator, steps: _Steps) -> Utility:
+    steps("reconstruction")
+    readers = reconstruction(
+        rows.Q_learn, rows.X_learn, rows.z_learn, rows.Q_test, rows.X_test, rows.z_test, rng
+    )  # fmt: skip
+    steps("the paper's error")
+    in_sample = None if rows.seen is None else paper_mse(rows.seen.Q, rows.seen.X)
+    steps("neighbourhoods")
+    floor = back = None
+    if rows.subject.eraser is not None:
+        floor = erasure_floor(rows.subject.eraser, rows.Q_test, rows.X_test, rows.z_test)
+        as_erased = rows.subject.routed(rows.X_test, rows.z_test)
+        if as_erased is not None:
+            back = round_trip(rows.subject.eraser, rows.Q_test, rows.X_test, rows.subject.labels(as_erased))
+    similarity = None
+    if words is not None and pairs is not None:
+        order = np.concatenate([rows.learn_rows, rows.test_rows])
+        similarity = similarity_correlation(
+            np.concatenate([rows.X_learn, rows.X_test]), np.concatenate([rows.Q_learn, rows.Q_test]),
+            [words[i] for i in order], pairs,
+        )  # fmt: skip
+    neighbours = neighbourhood_overlap(rows.X_test, rows.Q_test, rng)
+    return Utility(readers, in_sample, floor, back, neighbours, similarity)
+
+
+def _task(rows: Rows, rng: np.random.Generator, steps: _Steps) -> Task | None:
+    if rows.task_encoder is None or rows.y_learn is None:
+        return None
+    steps("task")
+    labels, classes = rows.task_encoder.as_array(), rows.encoder.as_array()
+    truth, groups = labels[rows.y_test], classes[rows.z_test]
+    seed = int(rng.integers(2**31 - 1))
+    found = {}
+    for name, learn, test in (("before", rows.X_learn, rows.X_test), ("after", rows.Q_learn, rows.Q_test)):
+        features = Features(learn, scale_features=False)
+        chances = attack(
+            PANEL["network"], features(learn), rows.y_learn, features(test), len(rows.task_encoder), seed
+        )  # fmt: skip
+        found[name] = fairness(truth, labels[chances.argmax(axis=1)], groups, rng=rng)
+    return Task(**found, trivial=trivial(labels[rows.y_learn], truth, groups, rng=rng))
+
+
+def _about(rows: Rows, seed: int, scale_features: bool, seconds: float) -> dict[str, Any]:
+    import mute
+
+    eraser, settings = rows.subject.eraser, {}
+    if hasattr(eraser, "get_params"):
+        settings = {name: repr(value) for name, value in eraser.get_params(deep=False).items()}
+    return {
+        "eraser": rows.subject.name,
+        "settings": settings,
+        "oracle": rows.subject.oracle,
+        "layers": getattr(eraser, "n_iterations_", None),
+        "classes": [str(c) for c in rows.encoder.classes],
+        "class_counts": rows.class_counts.tolist(),
+        "rows": rows.n_given,
+        "columns": rows.X_learn.shape[1],
+        "learn_rows": len(rows.z_learn),
+        "test_rows": len(rows.z_test),
+        "fit_rows": None if rows.seen is None else np.bincount(rows.seen.z_all, minlength=rows.n_classes).tolist(),
+        "scale_features": scale_features,
+        "random_state": seed,
+        "seconds": seconds,
+        "mute": mute.__version__,
+    }
+
+
+def _diagnostics(eraser: Any) -> dict[str, Any] | None:
+    """Negentropy by layer, for the report."""
+    found = getattr(eraser, "diagnostics_", None)
+    if found is None:
+        return None
+    curves = {}
+    for name in found.sets:
+        before, after = found.column("negentropy", name), found.column("negentropy_after", name)
+        curves[name] = np.concatenate([before, after[-1:]]).T.tolist()
+    return {"classes": [str(c) for c in found.classes], "negentropy": curves}

@@ -1,0 +1,319 @@
+"""Does training on counterfactual twins make a classifier fairer, and is it the counterfactuals that do it?"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from mute.errors import MuteError
+from mute.evaluation.fairness import Fairness, fairness
+from mute.validation import LabelEncoder, check_length, check_rows, check_whole_number, label_array, random_state_of
+
+__all__ = ["CounterfactualAugmentation", "augment", "compare_augmentation"]
+
+_CONTROLS = (None, "original", "duplicate", "shuffled")
+
+
+def augment(
+    eraser: Any, X: Any, z: Any, y: Any, *, oracle: bool | None = None
+) -> tuple[NDArray, NDArray, NDArray, NDArray[np.int64]]:
+    """Stack the rows and their counterfactuals under every other class of the concept.
+
+    Parameters
+    ----------
+    eraser : fitted eraser
+        Any object with a method ``counterfactual(X, target, concept=None)``.
+    X : array-like of shape (n, D)
+    z : array-like of shape (n,)
+        Class of the concept of each row.
+    y : array-like of shape (n,)
+        Task label, which the counterfactuals of a row keep.
+    oracle : bool, optional
+        Tell the eraser the true classes. Otherwise a row starts from the class that ``eraser.route`` gives it (from
+        `z`, if the eraser has no such method), and goes to all others; a row routed wrongly moves the wrong way. By
+        default only an eraser that says ``needs_concept`` is told.
+
+    Returns
+    -------
+    X : array of shape (K n, D)
+        The n rows as given, then the counterfactuals, n at a time.
+    z : array of shape (K n,)
+        Their classes; for a counterfactual, its target.
+    y : array of shape (K n,)
+    origin : array of shape (K n,)
+        The row each comes from. A row and its twins belong on the same side of any split.
+
+    Notes
+    -----
+    *Limits.* A counterfactual takes on the whole law of its target class. Where the task label depends on the concept,
+    that includes what tells the label, while the label stays: a classifier trained on such twins loses accuracy, and
+    its gaps may turn round instead of closing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> class Mirror:
+    ...     def counterfactual(self, X, target):
+    ...         return -X
+    >>> X, z, y, origin = augment(Mirror(), np.array([[1.0], [2.0]]), ["f", "m"], [0, 1])
+    >>> X.ravel(), z, y, origin
+    (array([ 1.,  2., -1., -2.]), array(['f', 'm', 'm', 'f'], dtype='<U1'), array([0, 1, 0, 1]), array([0, 1, 0, 1]))
+    """
+    _check_eraser(eraser)
+    rows = np.asarray(X)
+    if rows.ndim != 2:
+        raise MuteError(f"X must be of shape (n, D), not {rows.shape}")
+    groups, labels = label_array(z, "z"), label_array(y, "y")
+    check_length(groups, len(rows), "z")
+    check_length(labels, len(rows), "y")
+    if hasattr(eraser, "classes_"):
+        encoder = LabelEncoder(label_array(eraser.classes_, "classes_").tolist())
+    else:
+        encoder = LabelEncoder.fit(groups)[0]
+    if len(encoder) < 2:
+        raise MuteError(f"z has only the class {encoder.classes[0]!r}: there is no other to go to")
+    oracle = getattr(eraser, "needs_concept", False) if oracle is None else oracle
+    routes = not oracle and hasattr(eraser, "route")
+    own = encoder.encode(groups, "z")
+    source = encoder.encode(label_array(eraser.route(X), "route"), "route") if routes else own
+    known = {"concept": groups} if oracle else {}
+
+    names, K = encoder.as_array(), len(encoder)
+    targets = [(source + step) % K for step in range(1, K)]
+    twins = [np.asarray(eraser.counterfactual(X, names[target], **known)) for target in targets]
+    return (
+        np.concatenate([rows, *twins]),
+        names[np.concatenate([own, *targets])],
+        np.tile(_plain(labels), K),
+        np.tile(np.arange(len(rows)), K),
+    )
+
+
+class CounterfactualAugmentation(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
+    """A classifier trained on the rows and their counterfactuals, or on a control that looks like them.
+
+    Parameters
+    ----------
+    estimator : classifier
+        Cloned and fitted on the augmented rows, in random order.
+    eraser : eraser with a method `counterfactual`
+        Cloned and fitted on the training rows; wrapped in scikit-learn's ``FrozenEstimator``, used as it is.
+    control : None, "original", "duplicate" or "shuffled"
+        None trains on the counterfactuals. The others show what is not their merit: "original" trains on the rows
+        alone; "duplicate" on as many rows as None does, all of them copies; "shuffled" on counterfactuals of an eraser
+        that was fitted on, and starts from, permuted labels of the concept.
+    oracle : bool, optional
+        As in `augment`.
+    random_state : None, int or RandomState
+        Of the order of the rows, the watched rows and the permuted labels. The estimator and the eraser have their own.
+
+    Attributes
+    ----------
+    estimator_ : fitted classifier
+    eraser_ : fitted eraser, or None for the controls that need none
+    classes_ : array of shape (Y,)
+    n_features_in_ : int
+
+    Notes
+    -----
+    *Early stopping.* An estimator that sets rows aside to know when to stop would find the twins of its training rows
+    among them. One with ``early_stopping=True`` and `partial_fit`, such as MLPClassifier, is therefore trained here,
+    epoch by epoch: on the augmented rows of most sources, watched on the original rows of the others, by its own
+    `validation_fraction`, `n_iter_no_change`, `tol` and `max_iter`, with the best epoch kept. This holds for the
+    controls too. Where it cannot be done (a network within a pipeline, HistGradientBoostingClassifier), early stopping
+    is refused.
+
+    *Limits.* A cross-validation hidden in the estimator (GridSearchCV, LogisticRegressionCV) has the same fault and
+    is not noticed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from mute import MUtE
+    >>> rng = np.random.default_rng(0)
+    >>> z, y = rng.integers(2, size=(2, 400))
+    >>> X = rng.normal(size=(400, 2)) + np.stack([3 * z, 3 * y], axis=1)
+    >>> eraser = MUtE(n_iterations=3, router=None, random_state=0)
+    >>> model = CounterfactualAugmentation(LogisticRegression(), eraser, oracle=True, random_state=0)
+    >>> model.fit(X, y, concept=z).score(X, y) > 0.9
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        eraser: Any,
+        *,
+        control: str | None = None,
+        oracle: bool | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.eraser = eraser
+        self.control = control
+        self.oracle = oracle
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, *, concept: Any = None) -> Self:
+        """Fit the eraser, then the classifier on the augmented rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+        y : array-like of shape (n,)
+            Task labels.
+        concept : array-like of shape (n,)
+            Classes of the concept.
+        """
+        self._check_parameters()
+        X = check_rows(self, X, reset=True)
+        labels, groups = label_array(y, "y"), label_array(concept, "concept")
+        check_length(labels, len(X), "y")
+        check_length(groups, len(X), "concept")
+        rng = random_state_of(self.random_state)
+
+        self.eraser_ = None
+        rows, targets, origin = X, _plain(labels), np.arange(len(X))
+        if self.control == "duplicate":
+            frozen = self.eraser if isinstance(self.eraser, FrozenEstimator) else None
+            origin = np.tile(origin, len(getattr(frozen, "classes_", LabelEncoder.fit(groups)[0].classes)))
+            rows, targets = rows[origin], targets[origin]
+        elif self.control != "original":
+            groups = rng.permutation(groups) if self.control == "shuffled" else groups
+            self.eraser_ = clone(self.eraser).fit(X, _plain(groups))
+            rows, _, targets, origin = augment(self.eraser_, X, groups, labels, oracle=self.oracle)
+
+        self.estimator_ = clone(self.estimator)
+        if getattr(self.estimator, "early_stopping", False):
+            self.estimator_ = _fit_watched(self.estimator_, rows, targets, origin, rng)
+        else:
+            order = rng.permutation(len(rows))
+            self.estimator_.fit(rows[order], targets[order])
+        self.classes_ = self.estimator_.classes_
+        return self
+
+    def _check_parameters(self) -> None:
+        if self.control not in _CONTROLS:
+            raise MuteError(f"control must be one of {', '.join(map(repr, _CONTROLS))}, not {self.control!r}")
+        if self.control in (None, "shuffled"):
+            _check_eraser(self.eraser)
+        if self.control == "shuffled" and isinstance(self.eraser, FrozenEstimator):
+            raise MuteError(
+                'control="shuffled" fits the eraser on permuted labels, which a FrozenEstimator forbids; '
+                "give the eraser itself"
+            )
+        if isinstance(self.estimator, type) or not hasattr(self.estimator, "get_params"):
+            raise MuteError(f"estimator must be a scikit-learn classifier, not {self.estimator!r}")
+        for name, value in self.estimator.get_params(deep=True).items():
+            watched = name == "early_stopping" and value is True and hasattr(self.estimator, "partial_fit")
+            if name.split("__")[-1] == "early_stopping" and value is not False and not watched:
+                raise MuteError(
+                    f"the estimator has {name}={value!r}, and would watch twins of its own training rows; "
+                    f"set {name}=False"
+                )
+
+    def predict(self, X: Any) -> NDArray:
+        """Task label of each row, taken as it is."""
+        check_is_fitted(self)
+        return self.estimator_.predict(check_rows(self, X))
+
+    @available_if(lambda self: hasattr(self.estimator, "predict_proba"))
+    def predict_proba(self, X: Any) -> NDArray[np.floating]:
+        """Probability of each label, shape (n, Y)."""
+        check_is_fitted(self)
+        return self.estimator_.predict_proba(check_rows(self, X))
+
+
+def compare_augmentation(
+    estimator: Any,
+    eraser: Any,
+    X: Any,
+    z: Any,
+    y: Any,
+    X_test: Any,
+    z_test: Any,
+    y_test: Any,
+    *,
+    random_state: Any,
+    repeats: int = 3,
+    oracle: bool | None = None,
+) -> dict[str, list[Fairness]]:
+    """The fairness of a classifier trained on counterfactuals, next to its controls.
+
+    Every repeat has its own seeds for the eraser (unless frozen), the classifier and the order of the rows, the same in
+    all its trainings; all are tested on the original test rows. `paired_p_value` compares two predictions.
+
+    Returns
+    -------
+    dict of lists of Fairness
+        `repeats` results for each of "original", "duplicate", "shuffled" (not for a frozen eraser, which cannot be
+        fitted on permuted labels) and "counterfactual".
+    """
+    check_whole_number("repeats", repeats)
+    rng = random_state_of(random_state)
+    controls = {"original": "original", "duplicate": "duplicate", "shuffled": "shuffled", "counterfactual": None}
+    if isinstance(eraser, FrozenEstimator):
+        del controls["shuffled"]
+    found: dict[str, list[Fairness]] = {name: [] for name in controls}
+    for _ in range(repeats):
+        seed = rng.randint(2**31 - 1)
+        seeded = _seeded(estimator, seed), _seeded(eraser, seed)
+        for name, control in controls.items():
+            model = CounterfactualAugmentation(*seeded, control=control, oracle=oracle, random_state=seed)
+            predicted = model.fit(X, y, concept=z).predict(X_test)
+            found[name].append(fairness(y_test, predicted, z_test, rng=np.random.default_rng(seed)))
+    return found
+
+
+def _check_eraser(eraser: Any) -> None:
+    if not hasattr(eraser, "counterfactual"):
+        raise MuteError(f"{type(eraser).__name__} has no method counterfactual; give an eraser that has, such as MUtE")
+
+
+def _plain(labels: NDArray[np.object_]) -> NDArray:
+    """Labels in the kind of array that scikit-learn's classifiers take."""
+    encoder, codes = LabelEncoder.fit(labels)
+    return encoder.as_array()[codes]
+
+
+def _seeded(model: Any, seed: int) -> Any:
+    model = clone(model)
+    names = [name for name in model.get_params(deep=True) if name.split("__")[-1] == "random_state"]
+    return model.set_params(**dict.fromkeys(names, seed)) if names else model
+
+
+def _fit_watched(
+    model: Any, rows: NDArray, targets: NDArray, origin: NDArray[np.int64], rng: np.random.RandomState
+) -> Any:
+    """Train epoch by epoch, watching original rows whose twins take no part; the model at its best.
+
+    When to stop is decided as MLPClassifier does, so that only the rows differ from its own early stopping.
+    """
+    n = origin.max() + 1
+    watched = np.zeros(n, bool)
+    watched[rng.permutation(n)[: max(1, int(model.validation_fraction * n))]] = True
+    learn = np.flatnonzero(~watched[origin])
+    watch = np.flatnonzero(watched)  # the first n rows are the originals
+    classes = np.unique(targets)
+
+    model.set_params(early_stopping=False)
+    best, best_score, since = model, -np.inf, 0
+    for _ in range(model.max_iter):
+        # A new order for each epoch: SGDClassifier with a fixed seed would take the same one every time.
+        learn = rng.permutation(learn)
+        model.partial_fit(rows[learn], targets[learn], classes=classes)
+        score = model.score(rows[watch], targets[watch])
+        since = since + 1 if score < best_score + model.tol else 0
+        if score > best_score:
+            best, best_score = deepcopy(model), score
+        if since > model.n_iter_no_change:
+            break
+    return best

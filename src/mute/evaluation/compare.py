@@ -1,0 +1,205 @@
+"""Every eraser on one split, judged by one protocol."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mute.errors import MuteError
+from mute.evaluation.audit import audit
+from mute.evaluation.report import _deliver, _number, _table
+from mute.evaluation.rows import check_matrix
+from mute.files import write_atomically
+from mute.routing import stratified_sample
+from mute.validation import LabelEncoder, check_length, label_array
+
+__all__ = ["METHODS", "Comparison", "compare", "methods_of"]
+
+
+def _identity(seed: int) -> Any:
+    from sklearn.preprocessing import FunctionTransformer
+
+    return FunctionTransformer()
+
+
+def _mute(**settings: Any) -> Callable[[int], Any]:
+    def make(seed: int) -> Any:
+        from mute.eraser import MUtE
+
+        return MUtE(random_state=seed, **settings)
+
+    return make
+
+
+# Name to a function of the seed that makes the eraser.
+METHODS: dict[str, Callable[[int], Any]] = {
+    "none": _identity,
+    "mute": _mute(),
+    "mute-20": _mute(n_iterations=20),
+    "mute-histogram": _mute(n_iterations=20, marginal="histogram"),
+    "mute-oracle": _mute(router=None),
+}
+
+
+def methods_of(names: Any) -> list[str]:
+    """The methods of these names; all for "all"."""
+    if isinstance(names, str):
+        names = list(METHODS) if names == "all" else names.split(",")
+    unknown = [n for n in names if n not in METHODS]
+    if unknown or not names:
+        raise MuteError(f'methods must be "all" or some of {list(METHODS)}, not {unknown or names}')
+    return list(dict.fromkeys(names))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outcome of `compare`.
+
+    Attributes
+    ----------
+    reports : dict of str to dict
+        Of each method, what `Report.to_dict` gives, with the seconds of its fit under ``about``.
+    failures : dict of str to str
+        Methods that ended in an error, and the error.
+    """
+
+    reports: dict[str, dict[str, Any]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One plain dict for each method, for a table."""
+        return [{"method": name, **_figures(report)} for name, report in self.reports.items()]
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """As JSON text, also written to `path` where given."""
+        return _deliver(json.dumps({"reports": self.reports, "failures": self.failures}, indent=1), path)
+
+    def to_markdown(self, path: str | Path | None = None) -> str:
+        """As Markdown text, also written to `path` where given."""
+        rows = self.rows()
+        lines = ["# Comparison of erasers", ""]
+        if rows:
+            cells = [tuple(v if isinstance(v, str) else _number(v) for v in row.values()) for row in rows]
+            lines += _table(tuple(name.replace("_", " ") for name in rows[0]), cells)
+        lines += [f"- {name} failed: {error}" for name, error in self.failures.items()]
+        return _deliver("\n".join(lines) + "\n", path)
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """One self-contained page with the trade-off, also written to `path` where given."""
+        from mute.evaluation.page import compare_page
+
+        return _deliver(compare_page(self.reports, self.failures), path)
+
+
+def _figures(report: dict[str, Any]) -> dict[str, Any]:
+    privacy, task = report["privacy"], report["task"]
+    paper = [a["balanced_accuracy"]["value"] for a in privacy["attacks"] if a["protocol"] == "paper"]
+    return {
+        "verdict": report["decision"]["name"],
+        "fresh": report["decision"]["leak"]["value"] + privacy["chance"],
+        "paper": max(paper, default=None),
+        "bits_read": privacy["information"]["fresh"]["value"],
+        "r2": max(r["r2"]["value"] for r in report["utility"]["reconstruction"]),
+        "neighbours_1pc": report["utility"]["neighbours"][-1]["corrected"]["value"],
+        "task_accuracy": task and task["after"]["accuracy"]["value"],
+        "tpr_rms": task and task["after"]["tpr_rms"]["value"],
+        "fit_seconds": report["about"]["fit_seconds"],
+    }
+
+
+def compare(
+    X: Any,
+    z: Any,
+    *,
+    task: Any = None,
+    methods: Any = "all",
+    fit_share: float = 0.5,
+    folder: str | Path | None = None,
+    random_state: int = 0,
+    progress: Callable[[str, float], None] | None = None,
+    **options: Any,
+) -> Comparison:
+    """Fit every method on one part of the rows and audit it on the other.
+
+    Parameters
+    ----------
+    X : array of shape (n, D)
+    z : array-like of shape (n,)
+    task : array-like of shape (n,), optional
+    methods : "all", comma-separated names or a sequence of them
+    fit_share : float
+        Share of each class to fit on.
+    folder : path, optional
+        Each method's report is kept here as soon as it is done, and not made again for the same rows and settings.
+    random_state : int
+    progress : function (what is being done, share done), optional
+    **options
+        Passed on to `audit`.
+
+    Returns
+    -------
+    Comparison
+    """
+    names = methods_of(methods)
+    X = check_matrix(X, "X")
+    labels = label_array(z, "z")
+    check_length(labels, len(X), "z")
+    if not 0 < fit_share < 1:
+        raise MuteError(f"fit_share must lie between 0 and 1, not {fit_share!r}")
+    _, codes = LabelEncoder.fit(labels)
+    tasks = None if task is None else label_array(task, "task")
+    if tasks is not None:
+        check_length(tasks, len(X), "task")
+    fit = np.zeros(len(X), bool)
+    fit[stratified_sample(codes, int(fit_share * len(X)), np.random.default_rng(random_state))] = True
+    X_fit, z_fit, X_new, z_new = X[fit], labels[fit], X[~fit], labels[~fit]
+    out = Comparison()
+    for i, name in enumerate(names):
+
+        def step(what: str, share: float, i: int = i, name: str = name) -> None:
+            if progress is not None:
+                progress(f"{name}: {what}", (i + share) / len(names))
+
+        kept = None
+        if folder is not None:
+            print_ = _fingerprint(name, X, labels, tasks, fit_share, random_state, options)
+            kept = Path(folder) / f"{name}-{print_}.json"
+            if kept.exists():
+                out.reports[name] = json.loads(kept.read_text())
+                continue
+        step("fit", 0.0)
+        try:
+            start = time.perf_counter()
+            eraser = METHODS[name](random_state).fit(X_fit, z_fit)
+            seconds = time.perf_counter() - start
+            report = audit(
+                eraser, X_new, z_new, task=None if tasks is None else tasks[~fit], fit_rows=(X_fit, z_fit),
+                random_state=random_state, progress=step, **options,
+            ).to_dict()  # fmt: skip
+        except Exception as error:  # one method's failure must not lose the others
+            out.failures[name] = f"{type(error).__name__}: {error}"
+            continue
+        report["about"]["fit_seconds"] = seconds
+        out.reports[name] = report
+        if kept is not None:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with write_atomically(kept) as file:
+                file.write(json.dumps(report).encode())
+    return out
+
+
+def _fingerprint(name: str, X: Any, labels: Any, tasks: Any, *rest: Any) -> str:
+    import mute
+    from mute.base import digest_of_rows
+
+    digest = hashlib.sha256(digest_of_rows(X).encode())
+    for part in (name, labels.tolist(), None if tasks is None else tasks.tolist(), rest, mute.__version__):
+        digest.update(repr(part).encode())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,64 @@
+"""A figure with its confidence interval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Estimate", "bootstrap"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure and the interval that holds it with 95 % confidence (NaN where none can be given)."""
+
+    value: float
+    low: float = float("nan")
+    high: float = float("nan")
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f}" if np.isnan(self.low) else f"{self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
+
+
+def bootstrap(
+    statistic: Callable[[NDArray[np.intp]], float],
+    n: int,
+    rng: np.random.Generator,
+    *,
+    draws: int = 200,
+    groups: NDArray | None = None,
+) -> Estimate:
+    """The statistic of all `n` rows, and the middle 95 % of its values on rows drawn with replacement.
+
+    Parameters
+    ----------
+    statistic : function of an integer array
+        Called with the rows to use; may return NaN where a draw leaves it undefined.
+    n : int
+    rng : numpy Generator
+    draws : int
+    groups : array of shape (n,), optional
+        Each group keeps its size in every draw.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.arange(100.0)
+    >>> mean = bootstrap(lambda rows: x[rows].mean(), 100, np.random.default_rng(0))
+    >>> mean.value, mean.low < 49.5 < mean.high
+    (49.5, True)
+    """
+    members = [np.arange(n)] if groups is None else [np.flatnonzero(groups == g) for g in np.unique(groups)]
+    values = []
+    for _ in range(draws):
+        values.append(statistic(np.concatenate([rng.choice(rows, len(rows)) for rows in members])))
+    found = np.asarray(values, float)
+    found = found[~np.isnan(found)]
+    value = float(statistic(np.arange(n)))
+    if not len(found):
+        return Estimate(value)
+    low, high = np.quantile(found, [0.025, 0.975])
+    return Estimate(value, float(low), float(high))

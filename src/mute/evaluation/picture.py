@@ -1,0 +1,84 @@
+"""What the report draws: a map of the rows, and the leak after each layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.evaluation.adversaries import PANEL, Features, attack
+from mute.evaluation.privacy import score
+
+if TYPE_CHECKING:
+    from mute.evaluation.rows import Rows
+
+__all__ = ["leak_by_layer", "map_of"]
+
+_POINTS, _TRAJECTORIES = 800, 40
+_MOST_LAYERS, _LAYER_ROWS = 8, 4000
+
+
+def map_of(rows: Rows, rng: np.random.Generator) -> dict[str, Any]:
+    """Test rows in two dimensions: before, after, and as counterfactuals.
+
+    The first axis is the one along which two classes differ most in the mean, measured in the spread within classes;
+    the second is that of the largest spread at right angles to it. Erased rows have axes of their own, found in the
+    same way: whatever the classes still differ in would show.
+    """
+    shown = np.sort(rng.permutation(len(rows.z_test))[:_POINTS])
+    z = rows.z_test[shown]
+    before, after = _axes(rows.X_learn, rows.z_learn), _axes(rows.Q_learn, rows.z_learn)
+    out: dict[str, Any] = {
+        "classes": z.tolist(),
+        "before": before(rows.X_test[shown]).tolist(),
+        "after": after(rows.Q_test[shown]).tolist(),
+        "counterfactual": None,
+    }
+    if rows.subject.can("counterfactual"):
+        target = (z + 1) % rows.n_classes
+        out["counterfactual"] = before(rows.subject.counterfactual(rows.X_test[shown], target, z)).tolist()
+        out["targets"] = target.tolist()
+        out["trajectories"] = min(_TRAJECTORIES, len(shown))
+    return out
+
+
+def _axes(X: NDArray, z: NDArray) -> Any:
+    """A projection to two dimensions."""
+    mean, spread = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+    spread[spread <= 1e-12 * np.abs(mean)] = 1.0
+    rows = (X - mean) / spread
+    means = np.stack([rows[z == k].mean(axis=0) for k in np.unique(z)])
+    within = rows - means[np.searchsorted(np.unique(z), z)]
+    covariance = within.T @ within / len(rows) + 1e-3 * np.eye(X.shape[1])
+    gaps = [(i, j) for i in range(len(means)) for j in range(i)]
+    i, j = max(gaps, key=lambda pair: float(np.linalg.norm(means[pair[0]] - means[pair[1]])))
+    first = np.linalg.solve(covariance, means[i] - means[j])
+    first /= max(float(np.linalg.norm(first)), 1e-12)
+    rest = rows - np.outer(rows @ first, first)
+    _, vectors = np.linalg.eigh(rest.T @ rest)
+    plane = np.stack([first, vectors[:, -1]], axis=1)
+    return lambda x: (((x - mean) / spread) @ plane).round(4)
+
+
+def leak_by_layer(rows: Rows, rng: np.random.Generator) -> list[tuple[int, float]] | None:
+    """Balanced accuracy of the quadratic adversary on fresh rows after some of the layers; None without layers."""
+    flow = getattr(rows.subject.eraser, "flow_", None)
+    if flow is None or not hasattr(flow, "layers"):
+        return None
+    learn = rng.permutation(len(rows.z_learn))[:_LAYER_ROWS]
+    test = rng.permutation(len(rows.z_test))[:_LAYER_ROWS]
+    parts = [(rows.X_learn[learn], rows.z_learn[learn]), (rows.X_test[test], rows.z_test[test])]
+    routes = [rows.subject.routed(x, z) for x, z in parts]
+    prior = np.bincount(parts[0][1], minlength=rows.n_classes) / len(learn)
+    stops = np.unique(np.linspace(0, flow.n_layers, min(_MOST_LAYERS, flow.n_layers) + 1).round().astype(int))
+    found, now, at = [], [x for x, _ in parts], 0
+    for stop in stops.tolist():
+        if stop > at:
+            now = [flow.layers(at, stop).push(x, k) for x, k in zip(now, routes, strict=True)]
+            at = stop
+        features = Features(now[0], scale_features=True)
+        chances = attack(PANEL["quadratic"], features(now[0]), parts[0][1], features(now[1]), rows.n_classes, 0)
+        judged = score("quadratic", "fresh", chances, parts[1][1], prior, rng)
+        found.append((stop, judged.balanced_accuracy.value))
+    return found

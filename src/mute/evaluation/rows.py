@@ -1,0 +1,171 @@
+"""The rows of an audit: checked, drawn, split and erased."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.base import digest_of_rows
+from mute.errors import MuteError
+from mute.evaluation.subject import Subject
+from mute.routing import stratified_sample
+from mute.validation import LabelEncoder, check_length, label_array
+
+__all__ = ["Rows", "SeenRows", "check_matrix"]
+
+# Share of the fresh rows that adversaries learn from; the others test them.
+_LEARN = 0.6
+_FEWEST_ROWS = 20
+
+
+def check_matrix(X: Any, name: str) -> NDArray:
+    """`X` as a matrix of finite numbers."""
+    array = X if isinstance(X, np.ndarray) else np.asarray(X)
+    if array.ndim != 2 or array.dtype.kind not in "fiu":
+        raise MuteError(f"{name} must be a matrix of numbers, not of shape {array.shape} and dtype {array.dtype}")
+    return array
+
+
+@dataclass(frozen=True)
+class SeenRows:
+    """Rows of the eraser's fit.
+
+    Attributes
+    ----------
+    X, z, Q : arrays
+        As many of them as there are fresh rows to learn from: as they were, their classes, and erased.
+    X_all, z_all : arrays
+        All of them.
+    """
+
+    X: NDArray
+    z: NDArray[np.int64]
+    Q: NDArray
+    X_all: NDArray
+    z_all: NDArray[np.int64]
+
+
+class Rows:
+    """Fresh rows, some to learn from and some to test on, and rows of the fit where given.
+
+    Parameters
+    ----------
+    eraser, X, z, task, fit_rows, oracle
+        As `audit` takes them.
+    most : int
+        Fresh rows to draw at most.
+    rng : numpy Generator
+    """
+
+    def __init__(
+        self,
+        eraser: Any,
+        X: Any,
+        z: Any,
+        task: Any,
+        fit_rows: tuple | None,
+        oracle: bool | None,
+        most: int,
+        rng: np.random.Generator,
+    ) -> None:
+        X = check_matrix(X, "X")
+        labels = label_array(z, "z")
+        check_length(labels, len(X), "z")
+        self.encoder, codes = LabelEncoder.fit(labels)
+        self.n_classes, self.n_given, self.class_counts = len(self.encoder), len(X), np.bincount(codes)
+        self._check_classes()
+        self.subject = Subject(eraser, self.encoder, oracle)
+        self._refuse_rows_of_the_fit(X)
+        self.learn_rows, self.test_rows = _split(codes, min(most, len(X)), rng)
+        self.X_learn, self.X_test = X[self.learn_rows], X[self.test_rows]
+        self.z_learn, self.z_test = codes[self.learn_rows], codes[self.test_rows]
+        if self.subject.erased is None:
+            self.Q_learn = self.subject.erase(self.X_learn, self.z_learn)
+            self.Q_test = self.subject.erase(self.X_test, self.z_test)
+        else:
+            self.subject.check_erased(X)
+            self.Q_learn, self.Q_test = self.subject.erased[self.learn_rows], self.subject.erased[self.test_rows]
+        self.task_encoder: LabelEncoder | None = None
+        self.y_learn: NDArray | None = None
+        self.y_test: NDArray | None = None
+        if task is not None:
+            self._take_task(task)
+        self.seen = None if fit_rows is None else self._take_seen(fit_rows, rng)
+
+    def _check_classes(self) -> None:
+        if self.n_classes < 2:
+            raise MuteError(f"z holds one class only ({self.encoder.classes[0]!r}); an audit needs two or more")
+        fewest = int(self.class_counts.min())
+        if fewest < _FEWEST_ROWS:
+            few = self.encoder.classes[int(self.class_counts.argmin())]
+            raise MuteError(
+                f"class {few!r} has {fewest} row(s); an audit needs at least {_FEWEST_ROWS} of each class, some to "
+                "learn from and some to be tested on"
+            )
+
+    def _refuse_rows_of_the_fit(self, X: NDArray) -> None:
+        known = getattr(self.subject.eraser, "_fitted_on", {})
+        if known.get("rows") == len(X) and known.get("sha256_of_rows") == digest_of_rows(X):
+            raise MuteError(
+                "these are the very rows that the eraser was fitted on, on which it always looks good; give rows that "
+                "it has never seen, and these as fit_rows for comparison"
+            )
+
+    def _take_task(self, task: Any) -> None:
+        labels = label_array(task, "task")
+        check_length(labels, self.n_given, "task")
+        self.task_encoder, y = LabelEncoder.fit(labels)
+        if len(self.task_encoder) < 2:
+            raise MuteError(f"task holds one label only ({self.task_encoder.classes[0]!r}); there is nothing to learn")
+        self.y_learn, self.y_test = y[self.learn_rows], y[self.test_rows]
+
+    def _take_seen(self, fit_rows: tuple, rng: np.random.Generator) -> SeenRows:
+        elsewhere = self.subject.erased is not None
+        if not isinstance(fit_rows, tuple) or len(fit_rows) != 2 + elsewhere:
+            expected = "(X_fit, z_fit, Q_fit)" if elsewhere else "(X_fit, z_fit)"
+            raise MuteError(f"fit_rows must be {expected}, not {type(fit_rows).__name__} of {len(fit_rows)}")
+        X = check_matrix(fit_rows[0], "X_fit")
+        if X.shape[1] != self.X_learn.shape[1]:
+            raise MuteError(f"X_fit has {X.shape[1]} columns, X has {self.X_learn.shape[1]}")
+        labels = label_array(fit_rows[1], "z_fit")
+        check_length(labels, len(X), "z_fit")
+        z = self.encoder.encode(labels, "z_fit")
+        drawn = stratified_sample(z, len(self.X_learn), rng)
+        if elsewhere:
+            Q = check_matrix(fit_rows[2], "Q_fit")
+            if len(Q) != len(X) or Q.shape[1] != self.Q_learn.shape[1]:
+                raise MuteError(f"Q_fit has shape {Q.shape}; expected {(len(X), self.Q_learn.shape[1])}")
+            Q = Q[drawn]
+        else:
+            Q = self.subject.erase(X[drawn], z[drawn])
+        return SeenRows(X[drawn], z[drawn], Q, X, z)
+
+    def truth(self, given: tuple | None) -> tuple | None:
+        """True counterfactuals of test rows: positions, target codes, rows."""
+        if given is None:
+            return None
+        if not isinstance(given, tuple) or len(given) != 3:
+            raise MuteError("truth must be (rows, targets, X_cf): which rows of X, their targets, what they become")
+        rows, targets = np.asarray(given[0]), label_array(given[1], "targets of truth")
+        made = check_matrix(given[2], "X_cf of truth")
+        if rows.dtype == bool:
+            rows = np.flatnonzero(rows)
+        if not len(rows) == len(targets) == len(made):
+            raise MuteError(f"truth has {len(rows)} rows, {len(targets)} targets and {len(made)} counterfactuals")
+        place = {row: i for i, row in enumerate(self.test_rows)}
+        kept = np.array([i for i, row in enumerate(rows) if row in place], int)
+        codes = self.encoder.encode(targets[kept], "targets of truth")
+        return np.array([place[rows[i]] for i in kept], int), codes, made[kept]
+
+
+def _split(z: NDArray, size: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows to learn from and rows to test on, every class in both."""
+    rows = stratified_sample(z, size, rng)
+    learn = np.zeros(len(rows), bool)
+    for k in np.unique(z):
+        mine = np.flatnonzero(z[rows] == k)
+        learn[rng.permutation(mine)[: round(_LEARN * len(mine))]] = True
+    return rows[learn], rows[~learn]

@@ -1,0 +1,88 @@
+"""What is being audited: a fitted eraser, or rows that somebody else has erased."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.errors import MuteError
+from mute.validation import LabelEncoder
+
+__all__ = ["Subject"]
+
+
+class Subject:
+    """An eraser as the audit sees it.
+
+    Parameters
+    ----------
+    eraser : fitted estimator with ``transform``, or array of shape (n, D)
+        ``inverse_transform``, ``counterfactual`` and ``route`` are used where it has them.
+    encoder : LabelEncoder
+    oracle : bool, optional
+        Give it the true labels (``concept=``). By default only if it cannot do without.
+
+    Attributes
+    ----------
+    erased : array or None
+        The rows, where they were erased elsewhere; `eraser` is None then.
+    """
+
+    def __init__(self, eraser: Any, encoder: LabelEncoder, oracle: bool | None = None) -> None:
+        self.encoder = encoder
+        self.erased: NDArray | None = eraser if isinstance(eraser, np.ndarray) else None
+        self.eraser: Any = None if self.erased is not None else eraser
+        if self.erased is None and (isinstance(eraser, type) or not hasattr(eraser, "transform")):
+            raise MuteError(
+                f"cannot audit {eraser!r}: it needs a fitted eraser with a transform method, or an array of erased rows"
+            )
+        self.oracle = bool(getattr(eraser, "needs_concept", False)) if oracle is None else oracle
+
+    @property
+    def name(self) -> str:
+        return "rows erased elsewhere" if self.eraser is None else type(self.eraser).__name__
+
+    def can(self, method: str) -> bool:
+        """Whether the eraser has this method."""
+        return hasattr(self.eraser, method)
+
+    def labels(self, z: NDArray[np.int64]) -> NDArray:
+        """The user's labels for these codes."""
+        return self.encoder.as_array()[z]
+
+    def _told(self, z: NDArray[np.int64]) -> dict[str, NDArray]:
+        return {"concept": self.labels(z)} if self.oracle else {}
+
+    def check_erased(self, X: NDArray) -> None:
+        """Refuse erased rows that do not fit the rows they were made from."""
+        if self.erased is None or self.erased.ndim != 2 or len(self.erased) != len(X):
+            shape = None if self.erased is None else self.erased.shape
+            raise MuteError(f"the erased rows have shape {shape}, but there are {len(X)} rows in X")
+        self._check_finite(self.erased, "the erased rows have")
+
+    def erase(self, X: NDArray, z: NDArray[np.int64]) -> NDArray:
+        """Erased rows; `z` is used only by an oracle."""
+        Q = np.asarray(self.eraser.transform(X, **self._told(z)))
+        if Q.ndim != 2 or len(Q) != len(X):
+            raise MuteError(f"{self.name}.transform gave shape {Q.shape} for {len(X)} rows; expected one row for each")
+        self._check_finite(Q, f"{self.name}.transform gave")
+        return Q
+
+    def _check_finite(self, Q: NDArray, what: str) -> None:
+        finite = np.isfinite(Q).all(axis=1)
+        if not finite.all():
+            raise MuteError(f"{what} NaN or infinity in {int((~finite).sum())} of {len(Q)} rows")
+
+    def counterfactual(self, X: NDArray, target: NDArray[np.int64], z: NDArray[np.int64]) -> NDArray:
+        """Rows taken to the classes `target`; `z` is used only by an oracle."""
+        return np.asarray(self.eraser.counterfactual(X, self.labels(target), **self._told(z)))
+
+    def routed(self, X: NDArray, z: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """The class each row is erased as; None where the eraser does not tell."""
+        if self.oracle:
+            return z
+        if self.eraser is None or not self.can("route"):
+            return None
+        return self.encoder.encode(np.asarray(self.eraser.route(X), object), "the router")

@@ -1,0 +1,253 @@
+"""The audit on cases whose verdict is known."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.preprocessing import FunctionTransformer
+
+from mute import Histogram, MUtE, audit
+from mute.errors import MuteError
+from mute.evaluation.compare import METHODS, compare
+
+QUICK = ["logistic", "quadratic", "boosting"]
+
+
+def noise(seed: int, n: int = 3000, d: int = 10) -> tuple[Any, NDArray, NDArray]:
+    rng = np.random.default_rng(seed)
+    return FunctionTransformer(), rng.normal(size=(n, d)), rng.integers(2, size=n)
+
+
+def separable(seed: int, n: int = 3000, d: int = 10) -> tuple[Any, NDArray, NDArray]:
+    eraser, X, z = noise(seed, n, d)
+    X[:, 0] += 4 * z
+    return eraser, X, z
+
+
+def two_laws(n: tuple[int, int], seed: int, d: int = 40) -> tuple[NDArray, NDArray]:
+    """Two classes with other means, covariances and shapes: skewed, and with heavy tails."""
+    mixing = np.random.default_rng(99).normal(size=(2, d, d)) / np.sqrt(d) + np.eye(d)
+    rng = np.random.default_rng(seed)
+    first = (rng.exponential(size=(n[0], d)) - 1) @ mixing[0]
+    second = rng.standard_t(6, size=(n[1], d)) @ mixing[1] + 0.5
+    return np.concatenate([first, second]), np.repeat([0, 1], n)
+
+
+def memorised(seed: int) -> tuple[MUtE, NDArray, NDArray, tuple[NDArray, NDArray]]:
+    """The paper's histogram on 300 and 6,000 rows: exact where it was fitted, and nowhere else."""
+    X_fit, z_fit = two_laws((300, 6000), seed)
+    paper = Histogram(bins=1000, alpha=1e-10, floor="add")
+    with pytest.warns(match="smallest class"):
+        eraser = MUtE(40, router=None, marginal=paper, diagnostics=False, random_state=seed).fit(X_fit, z_fit)
+    X, z = two_laws((3000, 3000), seed + 1000)
+    return eraser, X, z, (X_fit, z_fit)
+
+
+def judge_memorised(seed: int, adversaries: Any) -> Any:
+    eraser, X, z, fit_rows = memorised(seed)
+    return audit(eraser, X, z, fit_rows=fit_rows, adversaries=adversaries, random_state=seed)
+
+
+def test_noise_is_erased() -> None:
+    eraser, X, z = noise(0)
+    report = audit(eraser, X, z, fit_rows=(X[:1000] + 0.0, z[:1000]))
+    assert report.verdict == "erased"
+    assert report.privacy.information["fresh"].value < 0.02
+    assert report.privacy.code["fresh"].bits == pytest.approx(report.privacy.code["fresh"].uniform_bits, rel=0.05)
+    assert report.privacy.mmd["fresh"].p_value > 0.001
+
+
+def test_separable_rows_are_not_erased() -> None:
+    eraser, X, z = separable(0)
+    report = audit(eraser, X, z, adversaries=QUICK)
+    assert report.verdict == "not erased"
+    # Phi(2) = 0.977 is the best any adversary can do.
+    assert report.leak.value == pytest.approx(0.477, abs=0.02)
+    assert report.leak.low < report.leak.value < report.leak.high
+    assert report.decision.kept["fresh"] == pytest.approx(1.0, abs=0.03)
+
+
+def test_fresh_finds_what_the_papers_protocol_does_not() -> None:
+    report = judge_memorised(0, "all")
+    assert report.verdict == "leaks"
+    best = {a.protocol: a for a in sorted(report.privacy.attacks, key=lambda a: a.balanced_accuracy.value)}
+    assert best["fresh"].balanced_accuracy.value > 0.9
+    assert best["paper"].balanced_accuracy.value < best["fresh"].balanced_accuracy.value - 0.2
+    assert report.decision.kept["paper"] < 0.5
+
+
+@pytest.mark.slow
+def test_the_verdict_never_flips() -> None:
+    for seed in range(20):
+        for make, verdict in ((noise, "erased"), (separable, "not erased")):
+            eraser, X, z = make(seed)
+            assert audit(eraser, X, z, random_state=seed).verdict == verdict, seed
+        assert judge_memorised(seed, "all").verdict == "leaks", seed
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_verdicts_of_other_seeds(seed: int) -> None:
+    for make, verdict in ((noise, "erased"), (separable, "not erased")):
+        eraser, X, z = make(seed)
+        assert audit(eraser, X, z, adversaries=QUICK, random_state=seed).verdict == verdict
+
+
+@pytest.fixture(scope="module")
+def fitted() -> tuple[MUtE, NDArray, NDArray, NDArray]:
+    rng = np.random.default_rng(0)
+    z = np.repeat(["f", "m"], 2000)
+    y = np.where(rng.random(4000) < np.where(z == "m", 0.7, 0.3), "doctor", "nurse")
+    X = rng.normal(size=(4000, 5))
+    X[:, 0] += 3 * (z == "m")
+    X[:, 1] += 2 * (y == "doctor")
+    fit = rng.permutation(4000) < 2000
+    eraser = MUtE(6, random_state=0).fit(X[fit], z[fit])
+    return eraser, X, np.stack([z, y]), fit
+
+
+def test_every_part_of_a_report(fitted: tuple) -> None:
+    eraser, X, (z, y), fit = fitted
+    seen: list[tuple[str, float]] = []
+    report = audit(
+        eraser, X[~fit], z[~fit], task=y[~fit], fit_rows=(X[fit], z[fit]), adversaries=QUICK,
+        progress=lambda name, share: seen.append((name, share)),
+    )  # fmt: skip
+    shares = [share for _, share in seen]
+    assert shares == sorted(shares) and shares[-1] == 1.0
+    assert report.verdict == "erased"
+    # The class shifts one column by three spreads; what is left of the task's signal is in another.
+    assert report.task.before.accuracy.value > report.task.trivial.accuracy.value + 0.2
+    assert report.task.after.accuracy.value > report.task.trivial.accuracy.value + 0.2
+    assert report.utility.round_trip < 1e-6
+    assert {m.source for m in report.counterfactuals} == {"f", "m"}
+    assert report.layers[0][0] == 0 and report.layers[-1][0] == 6
+    assert report.layers[0][1] > 0.85 > report.layers[-1][1]
+    plain = json.loads(report.to_json())
+    assert plain["decision"]["name"] == report.verdict
+    assert [a["adversary"] for a in plain["privacy"]["attacks"]] == QUICK * 3
+    assert "guesses" not in plain["privacy"]["attacks"][0]
+    text = report.to_markdown()
+    assert all(line in text for line in report.summary)
+    assert "<b>MUtE: erased</b>" in report._repr_html_()
+
+
+def test_same_seed_same_report(fitted: tuple) -> None:
+    eraser, X, (z, _), fit = fitted
+    reports = [audit(eraser, X[~fit], z[~fit], adversaries=QUICK, random_state=3).to_dict() for _ in range(2)]
+    for report in reports:
+        report["about"].pop("seconds")
+    assert reports[0] == reports[1]
+
+
+def test_rows_erased_elsewhere(fitted: tuple) -> None:
+    eraser, X, (z, _), fit = fitted
+    new, seen = X[~fit], X[fit]
+    report = audit(
+        eraser.transform(new), new, z[~fit], fit_rows=(seen, z[fit], eraser.transform(seen)), adversaries=QUICK
+    )  # fmt: skip
+    assert report.verdict == "erased"
+    assert report.counterfactuals is None and report.about["eraser"] == "rows erased elsewhere"
+
+
+def test_an_oracle_is_given_the_labels_and_says_so(fitted: tuple) -> None:
+    _, X, (z, _), fit = fitted
+    eraser = MUtE(6, router=None, diagnostics=False, random_state=0).fit(X[fit], z[fit])
+    report = audit(eraser, X[~fit], z[~fit], adversaries=QUICK)
+    assert report.about["oracle"]
+    assert any("true labels" in line for line in report.summary)
+
+
+def test_most_rows_bounds_the_work(fitted: tuple) -> None:
+    eraser, X, (z, _), fit = fitted
+    report = audit(eraser, X[~fit], z[~fit], adversaries=["logistic"], most_rows=500)
+    assert report.about["learn_rows"] + report.about["test_rows"] == pytest.approx(500, abs=3)
+    assert report.about["rows"] == 2000
+
+
+def bad(what: str, fitted: tuple) -> Any:
+    eraser, X, (z, _), fit = fitted
+    X, z = X[~fit], z[~fit]
+    match what:
+        case "rows of the fit":
+            return audit(eraser, fitted[1][fit], fitted[2][0][fit])
+        case "one class":
+            return audit(eraser, X[z == "f"], z[z == "f"])
+        case "few rows":
+            rows = np.append(np.flatnonzero(z == "f"), np.flatnonzero(z == "m")[:5])
+            return audit(eraser, X[rows], z[rows])
+        case "labels of another length":
+            return audit(eraser, X, z[:-1])
+        case "task of another length":
+            return audit(eraser, X, z, task=z[:-1])
+        case "no eraser":
+            return audit("gender.safetensors", X, z)
+        case "erased rows of another length":
+            return audit(X[:-1], X, z)
+        case "fit_rows":
+            return audit(eraser, X, z, fit_rows=(X, z, X))
+        case "width of the fit":
+            return audit(eraser, X, z, fit_rows=(X[:, :2], z))
+        case "max_leak":
+            return audit(eraser, X, z, max_leak=2.0)
+        case "adversary":
+            return audit(eraser, X, z, adversaries=["psychic"])
+        case "truth":
+            return audit(eraser, X, z, adversaries=["logistic"], truth=(np.arange(3), ["f"] * 2, X[:3]))
+        case "not finite":
+            return audit(FunctionTransformer(lambda x: x * np.nan), X, z)
+    raise AssertionError(what)
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("rows of the fit", "very rows that the eraser was fitted on"),
+        ("one class", "one class only \\('f'\\)"),
+        ("few rows", "class 'm' has 5 row"),
+        ("labels of another length", "1999"),
+        ("task of another length", "task"),
+        ("no eraser", "cannot audit 'gender.safetensors'"),
+        ("erased rows of another length", "\\(1999, 5\\), but there are 2000 rows"),
+        ("fit_rows", "fit_rows must be \\(X_fit, z_fit\\), not tuple of 3"),
+        ("width of the fit", "X_fit has 2 columns, X has 5"),
+        ("max_leak", "max_leak must lie between 0 and 1, not 2.0"),
+        ("adversary", "'psychic'"),
+        ("truth", "truth has 3 rows, 2 targets"),
+        ("not finite", "NaN or infinity in"),
+    ],
+)
+def test_bad_input(what: str, message: str, fitted: tuple) -> None:
+    with pytest.raises(MuteError, match=message):
+        bad(what, fitted)
+
+
+def test_comparison_resumes_and_survives_a_failure(fitted: tuple, tmp_path: Any, monkeypatch: Any) -> None:
+    _, X, (z, y), _ = fitted
+
+    def broken(seed: int) -> Any:
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setitem(METHODS, "broken", broken)
+    options = {"task": y, "folder": tmp_path, "adversaries": ["logistic"], "methods": "none,broken,mute-20"}
+    first = compare(X, z, **options)
+    assert list(first.reports) == ["none", "mute-20"]
+    assert first.failures == {"broken": "RuntimeError: no such luck"}
+    verdicts = {row["method"]: row["verdict"] for row in first.rows()}
+    assert verdicts == {"none": "not erased", "mute-20": "erased"}
+    assert "broken failed: RuntimeError: no such luck" in first.to_markdown()
+
+    monkeypatch.setitem(METHODS, "none", broken)
+    again = compare(X, z, **options)
+    assert again.reports["none"] == first.reports["none"], "what was finished is not made again"
+    other = compare(X, z, **{**options, "random_state": 1, "methods": ["none"]})
+    assert not other.reports and "none" in other.failures, "other settings are other results"
+
+
+def test_comparison_bad_input(fitted: tuple) -> None:
+    _, X, (z, _), _ = fitted
+    with pytest.raises(MuteError, match="'nonsense'"):
+        compare(X, z, methods="mute,nonsense")
+    with pytest.raises(MuteError, match="fit_share"):
+        compare(X, z, fit_share=1.5)
