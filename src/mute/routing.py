@@ -19,7 +19,7 @@ MAX_ROWS = 30_000
 _FOLDS = 3
 # A network that gains fewer nats than this no longer learns.
 _LEAST_GAIN, _MOST_EPOCHS = 1e-3, 1000
-_FEWEST_TO_SET_ASIDE = 30
+_FEWEST_TO_SET_ASIDE, _FEWEST_PER_EPOCH = 30, 2000
 _BLOCK = 4096
 
 
@@ -301,6 +301,9 @@ def fit_network(network: Any, X: NDArray, z: NDArray, *, epochs: int = 10, steps
     learn, watch, z_learn, z_watch = train_test_split(
         X, z, test_size=0.1, stratify=z, random_state=network.random_state
     )
+    # Few rows are taken several times over: each call of partial_fit and each look at the watched rows has its price.
+    again = max(1, _FEWEST_PER_EPOCH // len(learn))
+    learn, z_learn = np.tile(learn, (again, 1)), np.tile(z_learn, again)
     batch = 200 if network.batch_size == "auto" else network.batch_size
     patience = max(epochs, steps * batch // len(learn))
     best, since, weights = np.inf, 0, []

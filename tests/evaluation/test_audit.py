@@ -39,7 +39,7 @@ def memorised(seed: int) -> tuple[MUtE, NDArray, NDArray, tuple[NDArray, NDArray
     """The paper's histogram on 300 and 6,000 rows: exact where it was fitted, and nowhere else."""
     X_fit, z_fit = two_laws((300, 6000), seed)
     paper = Histogram(bins=1000, alpha=1e-10, floor="add")
-    with pytest.warns(match="smallest class"):
+    with pytest.warns(match="300 rows for 40 columns"):
         eraser = MUtE(40, router=None, marginal=paper, diagnostics=False, random_state=seed).fit(X_fit, z_fit)
     X, z = two_laws((3000, 3000), seed + 1000)
     return eraser, X, z, (X_fit, z_fit)

@@ -161,7 +161,7 @@ def _cautious(X: NDArray, z: NDArray, seed: int) -> Any:
         return LogisticRegression(C=1e-3).fit(X, z)
     learn, watch, z_learn, z_watch = train_test_split(X, z, test_size=0.2, stratify=z, random_state=seed)
     network = MLPClassifier(alpha=1e-2, random_state=seed)
-    fit_network(network, learn, z_learn, epochs=3, steps=100)
+    fit_network(network, learn, z_learn, epochs=3, steps=50)
     models = [shares, LogisticRegression(C=1e-2, max_iter=300, tol=1e-3).fit(learn, z_learn), network]
     return min(models, key=lambda model: log_loss(z_watch, model.predict_proba(watch)))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from mute.errors import MuteError
 from mute.evaluation.adversaries import PANEL, Adversary, Features, attack, panel_of
-from mute.evaluation.counterfactuals import counterfactual_quality
+from mute.evaluation.counterfactuals import can_judge, counterfactual_quality
 from mute.evaluation.fairness import fairness, trivial
 from mute.evaluation.picture import leak_by_layer, map_of
 from mute.evaluation.privacy import (
@@ -115,19 +115,19 @@ def audit(
     if not 0 <= max_leak < 1:
         raise MuteError(f"max_leak must lie between 0 and 1, not {max_leak!r}")
     rows = Rows(eraser, X, z, task, fit_rows, oracle, most_rows, rng)
+    known = rows.truth(truth)
     steps = _Steps(progress, panel, rows)
-
     attacks = _attacks(panel, rows, scale_features, rng, steps)
     privacy = _privacy(attacks, rows, rng, steps)
     verdict = _verdict(privacy, rows, max_leak)
     utility = _utility(rows, words, pairs, rng, steps)
     downstream = _task(rows, rng, steps)
     moves = None
-    if rows.subject.can("counterfactual"):
+    if rows.subject.can("counterfactual") and can_judge(rows.z_test):
         steps("counterfactuals")
         moves = counterfactual_quality(
             rows.subject.eraser, rows.X_test, rows.z_test, rows.encoder.classes, rng,
-            oracle=rows.subject.oracle, truth=rows.truth(truth),
+            oracle=rows.subject.oracle, truth=known,
         )  # fmt: skip
     steps("figures")
     picture = map_of(rows, rng)
@@ -251,11 +251,10 @@ def _utility(rows: Rows, words: Any, pairs: Any, rng: np.random.Generator, steps
     in_sample = None if rows.seen is None else paper_mse(rows.seen.Q, rows.seen.X)
     steps("neighbourhoods")
     floor = back = None
-    if rows.subject.eraser is not None:
-        floor = erasure_floor(rows.subject.eraser, rows.Q_test, rows.X_test, rows.z_test)
-        as_erased = rows.subject.routed(rows.X_test, rows.z_test)
-        if as_erased is not None:
-            back = round_trip(rows.subject.eraser, rows.Q_test, rows.X_test, rows.subject.labels(as_erased))
+    as_erased = rows.subject.erased_as(rows.X_test, rows.z_test)
+    if as_erased is not None:
+        floor = erasure_floor(rows.subject.eraser, rows.Q_test, rows.X_test, as_erased)
+        back = round_trip(rows.subject.eraser, rows.Q_test, rows.X_test, as_erased)
     similarity = None
     if words is not None and pairs is not None:
         order = np.concatenate([rows.learn_rows, rows.test_rows])

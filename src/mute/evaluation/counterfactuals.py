@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.evaluation.estimates import Estimate, bootstrap
 
-__all__ = ["Move", "counterfactual_quality"]
+__all__ = ["Move", "can_judge", "counterfactual_quality"]
 
 Change = Callable[[NDArray, int, int], NDArray]
 
@@ -130,6 +130,11 @@ def counterfactual_quality(
         _judge(eraser, change, X, z, pair, (classes[pair[0]], classes[pair[1]]), unit, known, rng)
         for pair in _pairs(counts, classes)
     )
+
+
+def can_judge(z: NDArray) -> bool:
+    """Whether two classes have rows enough."""
+    return bool((np.bincount(z) >= _FEWEST_ROWS).sum() >= 2)
 
 
 def _pairs(counts: NDArray, classes: Sequence[Any]) -> list[tuple[int, int]]:

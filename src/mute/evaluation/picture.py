@@ -69,7 +69,7 @@ def leak_by_layer(rows: Rows, rng: np.random.Generator) -> list[tuple[int, float
     learn = rng.permutation(len(rows.z_learn))[:_LAYER_ROWS]
     test = rng.permutation(len(rows.z_test))[:_LAYER_ROWS]
     parts = [(rows.X_learn[learn], rows.z_learn[learn]), (rows.X_test[test], rows.z_test[test])]
-    routes = [rows.subject.routed(x, z) for x, z in parts]
+    routes = [rows.subject.erased_as(x, z) for x, z in parts]
     prior = np.bincount(parts[0][1], minlength=rows.n_classes) / len(learn)
     stops = np.unique(np.linspace(0, flow.n_layers, min(_MOST_LAYERS, flow.n_layers) + 1).round().astype(int))
     found, now, at = [], [x for x, _ in parts], 0

@@ -245,7 +245,7 @@ def summary_of(report: dict[str, Any]) -> list[str]:
             f"{_number(was['tpr_rms']['value'])} to {_number(now['tpr_rms']['value'])}."
         )
     if report["counterfactuals"]:
-        apart = max(m["two_sample"]["value"] for m in report["counterfactuals"])
+        apart = max((m["two_sample"]["value"] for m in report["counterfactuals"]), key=lambda v: v or 0.0)
         lines.append(
             f"A classifier tells counterfactuals from real rows of their class in {_percent(apart)} of cases (at "
             "worst; 50 % is a coin)."

@@ -79,10 +79,12 @@ class Subject:
         """Rows taken to the classes `target`; `z` is used only by an oracle."""
         return np.asarray(self.eraser.counterfactual(X, self.labels(target), **self._told(z)))
 
-    def routed(self, X: NDArray, z: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """The class each row is erased as; None where the eraser does not tell."""
-        if self.oracle:
-            return z
-        if self.eraser is None or not self.can("route"):
+    def erased_as(self, X: NDArray, z: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """The class each row is erased as, as its place in the eraser's ``classes_``; None where it does not tell.
+
+        The eraser may know classes that the audited rows do not have, and send rows there.
+        """
+        if not self.can("classes_") or not (self.oracle or self.can("route")):
             return None
-        return self.encoder.encode(np.asarray(self.eraser.route(X), object), "the router")
+        labels = self.labels(z) if self.oracle else self.eraser.route(X)
+        return LabelEncoder(self.eraser.classes_.tolist()).encode(np.asarray(labels, object), "the rows")
