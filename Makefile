@@ -48,6 +48,7 @@ test-slow: $(VENV)/.dev
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/round_trip.py
+	$(BIN)/python benchmarks/audit.py
 	$(BIN)/python benchmarks/large_fit.py
 
 clean:

@@ -72,10 +72,12 @@ def test_separable_rows_are_not_erased() -> None:
 def test_fresh_finds_what_the_papers_protocol_does_not() -> None:
     report = judge_memorised(0, "all")
     assert report.verdict == "leaks"
-    best = {a.protocol: a for a in sorted(report.privacy.attacks, key=lambda a: a.balanced_accuracy.value)}
-    assert best["fresh"].balanced_accuracy.value > 0.9
-    assert best["paper"].balanced_accuracy.value < best["fresh"].balanced_accuracy.value - 0.2
-    assert report.decision.kept["paper"] < 0.5
+    found = {(a.protocol, a.adversary): a for a in report.privacy.attacks}
+    assert max(a.balanced_accuracy.value for a in report.privacy.attacks if a.protocol == "fresh") > 0.9
+    # The paper's own probe, on as many test rows of each class: two standard errors are two points.
+    assert found["paper", "network"].accuracy.value < 0.53
+    # The norms of the small class spread more, which boosting sees: 0.65, where 0.75 is half of what was there.
+    assert report.privacy.on_fit_rows.value < 0.72
 
 
 @pytest.mark.slow
@@ -100,7 +102,7 @@ def fitted() -> tuple[MUtE, NDArray, NDArray, NDArray]:
     z = np.repeat(["f", "m"], 2000)
     y = np.where(rng.random(4000) < np.where(z == "m", 0.7, 0.3), "doctor", "nurse")
     X = rng.normal(size=(4000, 5))
-    X[:, 0] += 3 * (z == "m")
+    X[:, 0] += 8 * (z == "m")  # so far apart that the router errs nowhere: what is erased is erased
     X[:, 1] += 2 * (y == "doctor")
     fit = rng.permutation(4000) < 2000
     eraser = MUtE(6, random_state=0).fit(X[fit], z[fit])
@@ -117,7 +119,7 @@ def test_every_part_of_a_report(fitted: tuple) -> None:
     shares = [share for _, share in seen]
     assert shares == sorted(shares) and shares[-1] == 1.0
     assert report.verdict == "erased"
-    # The class shifts one column by three spreads; what is left of the task's signal is in another.
+    # The class shifts one column; what is left of the task's signal is in another.
     assert report.task.before.accuracy.value > report.task.trivial.accuracy.value + 0.2
     assert report.task.after.accuracy.value > report.task.trivial.accuracy.value + 0.2
     assert report.utility.round_trip < 1e-6

@@ -84,7 +84,7 @@ def made_report(n_classes: int = 2, labels: tuple[str, ...] = LABELS) -> dict[st
             },
             "curve": ["boosting", [[375 * 2**i, estimate(chance + 0.002 * i)] for i in range(6)]],
             "noise_floor": estimate(chance + 0.011),
-            "strongest": "wide network",
+            "on_fit_rows": estimate(chance + 0.004),
         },
         "utility": {
             "reconstruction": [
@@ -175,7 +175,7 @@ def bare_report(n_classes: int = 2) -> dict[str, Any]:
     privacy["attacks"] = [a for a in privacy["attacks"] if a["protocol"] != "paper"]
     for part in ("null", "p_value", "information"):
         del privacy[part]["paper"]
-    privacy["noise_floor"] = None
+    privacy["noise_floor"] = privacy["on_fit_rows"] = None
     utility |= {"paper_mse": None, "floor": None, "round_trip": None, "similarity": None}
     report |= dict.fromkeys(("task", "counterfactuals", "routing", "diagnostics", "layers"))
     report["picture"] = {k: report["picture"][k] for k in ("classes", "before", "after")} | {"counterfactual": None}

@@ -22,6 +22,7 @@ from mute.evaluation.privacy import (
     noise_floor,
     null_of_the_worst,
     online_code,
+    read_on_fit_rows,
     score,
 )
 from mute.evaluation.report import Leak, Privacy, Report, Task, Verdict
@@ -40,7 +41,7 @@ __all__ = ["audit"]
 
 # A leak counts when the strongest adversary does this well by luck less often than once in a thousand.
 _SIGNIFICANCE = 1e-3
-# "Not erased": at least so much of what could be read before can still be read, whichever rows the adversary has.
+# "Not erased": at least so much of what could be read before can still be read, on the rows of the fit too.
 _MOSTLY_THERE = 0.5
 
 
@@ -215,6 +216,7 @@ def _privacy(attacks: list[Attack], rows: Rows, rng: np.random.Generator, steps:
         code=codes,
         mmd={"before": mmd(rows.X_test, rows.z_test, rng), "fresh": mmd(rows.Q_test, rows.z_test, rng)},
         curve=(curious.name, tuple(curve)),
+        on_fit_rows=None if rows.seen is None else read_on_fit_rows(rows.seen, rows.n_classes, rng),
         noise_floor=None if rows.seen is None else noise_floor(rows, rows.seen, rng),
     )
 
@@ -223,7 +225,7 @@ def _verdict(privacy: Privacy, rows: Rows, max_leak: float) -> Verdict:
     """`erased`, `leaks` or `not erased`, and the leak it rests on."""
 
     best = {a.protocol: a for a in sorted(privacy.attacks, key=lambda a: a.balanced_accuracy.value)}
-    above = {protocol: a.balanced_accuracy.value - privacy.chance for protocol, a in best.items()}
+    above: dict[str, float] = {protocol: a.balanced_accuracy.value - privacy.chance for protocol, a in best.items()}
     found = best["fresh"].balanced_accuracy
     leak = Leak(
         above["fresh"],
@@ -232,10 +234,12 @@ def _verdict(privacy: Privacy, rows: Rows, max_leak: float) -> Verdict:
         adversary=best["fresh"].adversary,
         p_value=privacy.p_value["fresh"],
     )
-    kept: dict[str, float] = {p: above[p] / max(above["before"], 1e-9) for p in ("fresh", "paper") if p in above}
+    if privacy.on_fit_rows is not None:
+        above["rows of the fit"] = privacy.on_fit_rows.value - privacy.chance
+    kept = {name: v / max(above["before"], 1e-9) for name, v in above.items() if name != "before"}
     if leak.value <= max_leak or leak.p_value > _SIGNIFICANCE:
         name = "erased"
-    elif min(kept.values()) >= _MOSTLY_THERE:
+    elif min(kept["fresh"], kept.get("rows of the fit", 1.0)) >= _MOSTLY_THERE:
         name = "not erased"
     else:
         name = "leaks"

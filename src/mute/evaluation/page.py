@@ -188,6 +188,8 @@ def _attack_table(privacy: dict[str, Any]) -> dict[str, Any]:
         f"the panel passes {_number(privacy['null']['fresh'])} by luck once in 1,000 times; "
         f"p = {_number(privacy['p_value']['fresh'])}."
     ]
+    if privacy["on_fit_rows"]:
+        notes.append(f"Learned and read on the rows of the fit: {_cell(privacy['on_fit_rows'])}.")
     if privacy["noise_floor"]:
         notes.append(
             f"Left by class means and covariances estimated on the fit's rows: {_cell(privacy['noise_floor'])}."

@@ -29,6 +29,7 @@ __all__ = [
     "noise_floor",
     "null_of_the_worst",
     "online_code",
+    "read_on_fit_rows",
     "score",
 ]
 
@@ -244,6 +245,25 @@ def leak_by_rows(
         prior = np.bincount(z_learn[rows], minlength=n_classes) / size
         found.append((size, score(adversary.name, "fresh", chances, z_test, prior, rng).balanced_accuracy))
     return found
+
+
+def read_on_fit_rows(seen: SeenRows, n_classes: int, rng: np.random.Generator) -> Estimate:
+    """Balanced accuracy of an adversary that learns on half of the erased rows of the fit and reads the other half.
+
+    It tells a map that does not erase from one that does so on its own rows only. The strongest of three adversaries.
+    """
+    order = rng.permutation(len(seen.z))
+    half = np.zeros(len(order), bool)
+    for k in range(n_classes):
+        half[order[seen.z[order] == k][::2]] = True
+    features = Features(seen.Q[half], scale_features=True)
+    prior = np.bincount(seen.z[half], minlength=n_classes) / half.sum()
+    found = []
+    for name in ("logistic", "quadratic", "boosting"):
+        seed = int(rng.integers(2**31 - 1))
+        chances = attack(PANEL[name], features(seen.Q[half]), seen.z[half], features(seen.Q[~half]), n_classes, seed)
+        found.append(score(name, "rows of the fit", chances, seen.z[~half], prior, rng).balanced_accuracy)
+    return max(found, key=lambda e: e.value)
 
 
 def noise_floor(rows: Rows, seen: SeenRows, rng: np.random.Generator) -> Estimate | None:

@@ -38,12 +38,12 @@ class Verdict:
     ----------
     name : {"erased", "leaks", "not erased"}
         "Erased": on fresh rows the strongest adversary stays within `max_leak` of chance, or does no better than luck.
-        "Not erased": under every protocol at least half of what could be read before can still be read. "Leaks": what
-        lies between.
+        "Not erased": at least half of what could be read before can still be read, on the rows of the fit too where
+        they are given. "Leaks": what lies between.
     leak : Leak
     max_leak : float
     kept : dict
-        Share of the leak before erasure that is left, by protocol.
+        Share of the leak before erasure that is left, by protocol and on the rows of the fit.
     """
 
     name: str
@@ -72,6 +72,8 @@ class Privacy:
     mmd : dict of TwoSample
     curve : (adversary, ((rows, Estimate), ...))
         Balanced accuracy by the number of rows to learn from.
+    on_fit_rows : Estimate, optional
+        Balanced accuracy when both learning and test are on erased rows of the fit.
     noise_floor : Estimate, optional
         Balanced accuracy that is left by whitening each class with the mean and covariance of the rows of the fit.
     """
@@ -86,6 +88,7 @@ class Privacy:
     code: dict[str, OnlineCode]
     mmd: dict[str, TwoSample]
     curve: tuple[str, tuple[tuple[int, Estimate], ...]]
+    on_fit_rows: Estimate | None
     noise_floor: Estimate | None
 
 
@@ -204,10 +207,8 @@ def summary_of(report: dict[str, Any]) -> list[str]:
         f"{_percent(fresh['high'])})."
     ]
     if decision["name"] == "not erased":
-        lines.append(
-            "The concept is not erased: most of what could be read before can still be read, whichever rows the "
-            "adversary learns from."
-        )
+        where = ", even on the rows that the eraser was fitted on" if privacy["on_fit_rows"] else ""
+        lines.append(f"The concept is not erased: most of what could be read before can still be read{where}.")
     elif decision["name"] == "leaks":
         lines.append(
             f"The concept still leaks: {points}, where {tolerated} are tolerated and luck does not explain it "
@@ -271,6 +272,8 @@ def markdown_of(report: dict[str, Any]) -> str:
     ]
     lines += _table(("protocol", "adversary", "balanced accuracy", "accuracy", "AUC", "bits read"), rows)
     lines += ["", f"Guessing: {_number(privacy['chance'])} balanced, {_number(privacy['majority'])} accuracy."]
+    if privacy["on_fit_rows"]:
+        lines.append(f"Learned and read on the rows of the fit: {_cell(privacy['on_fit_rows'])}.")
     for name, code in privacy["code"].items():
         lines.append(f"Description length, {name}: {code['bits']:.0f} bits of {code['uniform_bits']:.0f}.")
     for name, test in privacy["mmd"].items():
@@ -325,7 +328,8 @@ def method_of(report: dict[str, Any]) -> list[str]:
         "exceeds its prior most" + scale,
         f'"Erased": the strongest fresh adversary is at most {limit:g} above chance or no better than luck (p > 0.001; '
         "the labels of the test rows are shuffled and the strongest of the panel is taken each time). "
-        '"Not erased": at least half of the leak before erasure is left under every protocol. "Leaks": otherwise.',
+        '"Not erased": at least half of the leak before erasure is left, on the rows of the fit too where they are '
+        'given (there one half teaches and the other tests). "Leaks": otherwise.',
         "Intervals: the middle 95 % of bootstrap draws of the test rows.",
     ]
 

@@ -1,0 +1,125 @@
+"""`mute audit` and `mute compare`, run as a user runs them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mute import MUtE
+from mute.evaluation.compare import METHODS
+
+QUICK = ("--adversaries", "logistic,quadratic")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows of two classes in a CSV file with concept and task, their halves as arrays, and a model of one half."""
+    place = tmp_path_factory.mktemp("judging")
+    rng = np.random.default_rng(0)
+    z = np.repeat(["cat", "dog"], 1200)
+    task = np.where(rng.random(2400) < 0.5, "yes", "no")
+    x = rng.normal(size=(2400, 4))
+    x[:, 0] += 8 * (z == "dog")  # so far apart that the router errs nowhere: what is erased is erased
+    x[:, 1] += 2 * (task == "yes")
+    fit = rng.permutation(2400) < 1200
+    for name, rows in (("fit", fit), ("new", ~fit)):
+        np.save(place / f"x_{name}.npy", x[rows])
+        np.save(place / f"z_{name}.npy", z[rows])
+        np.save(place / f"y_{name}.npy", task[rows])
+    with open(place / "all.csv", "w") as file:
+        file.write("c0,c1,c2,c3,kind,task\n")
+        for row, label, y in zip(x, z, task, strict=True):
+            file.write(",".join(map(repr, map(float, row))) + f",{label},{y}\n")
+    eraser = MUtE(5, diagnostics=False, random_state=0).fit(x[fit], z[fit])
+    eraser.save(place / "model.safetensors")
+    np.save(place / "q_new.npy", eraser.transform(x[~fit]))
+    np.save(place / "q_fit.npy", eraser.transform(x[fit]))
+    return place
+
+
+def test_audit_writes_a_report_and_exits_with_its_verdict(cli, folder, tmp_path) -> None:
+    out = tmp_path / "audit.json"
+    code, text, _ = cli(
+        "audit", folder / "model.safetensors", folder / "x_new.npy", "--concept", folder / "z_new.npy",
+        "--task", folder / "y_new.npy", "--fit-rows", folder / "x_fit.npy", "--fit-concept", folder / "z_fit.npy",
+        "-o", out, *QUICK,
+    )  # fmt: skip
+    report = json.loads(out.read_text())
+    assert code == 0 and report["decision"]["name"] == "erased"
+    assert text.startswith("erased\n") and f"wrote {out}" in text
+    assert report["task"] and {a["protocol"] for a in report["privacy"]["attacks"]} == {"before", "paper", "fresh"}
+
+
+@pytest.mark.parametrize(("suffix", "start"), [("html", "<!doctype html>"), ("md", "# Audit of rows erased elsewhere")])
+def test_rows_erased_elsewhere(cli, folder, tmp_path, suffix, start) -> None:
+    out = tmp_path / f"audit.{suffix}"
+    code, _, _ = cli(
+        "audit", folder / "q_new.npy", folder / "x_new.npy", "--concept", folder / "z_new.npy", "-o", out, *QUICK
+    )  # fmt: skip
+    assert code == 0
+    assert out.read_text().lower().startswith(start.lower())
+
+
+def test_not_erased_is_exit_code_4_and_quiet_is_quiet(cli, folder, tmp_path) -> None:
+    words = ("audit", folder / "x_new.npy", folder / "x_new.npy", "--concept", folder / "z_new.npy")
+    code, text, err = cli(*words, "-o", tmp_path / "a.md", "--quiet", *QUICK)
+    assert (code, text, err) == (4, "", "")
+
+
+def test_max_leak_decides(cli, folder, tmp_path) -> None:
+    """The rows themselves leak 50 points: tolerated, they pass."""
+    words = ("audit", folder / "x_new.npy", folder / "x_new.npy", "--concept", folder / "z_new.npy")
+    assert cli(*words, "-o", tmp_path / "a.md", "--max-leak", "0.5", *QUICK)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("model.safetensors", "x_new.npy", "-o", "a.pdf"), "ends in .html, .md, .json"),
+        (("model.safetensors", "x_fit.npy", "-o", "a.md"), "very rows that the eraser was fitted on"),
+        (("model.safetensors", "x_new.npy", "-o", "a.md", "--fit-rows", "x_fit.npy"), "--fit-rows and --fit-concept"),
+        (("missing.safetensors", "x_new.npy", "-o", "a.md"), "missing.safetensors"),
+        (("q_fit.npy", "x_new.npy", "-o", "nowhere/a.md"), "nowhere"),
+        (("model.safetensors", "x_new.npy", "-o", "a.md", "--adversaries", "psychic"), "'psychic'"),
+    ],
+)
+def test_bad_input(cli, folder, monkeypatch, words, message) -> None:
+    monkeypatch.chdir(folder)
+    labels = "z_fit.npy" if words[1] == "x_fit.npy" else "z_new.npy"
+    code, _, err = cli("audit", *words, "--concept", labels)
+    assert code == 1 and message in err
+    assert not list(folder.glob("a.*"))
+
+
+def test_compare_columns_of_one_file(cli, folder, tmp_path, monkeypatch) -> None:
+    def broken(seed: int) -> None:
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setitem(METHODS, "broken", broken)
+    table = folder / "all.csv"
+    words = (
+        "compare", table, "--concept", f"{table}:kind", "--task", f"{table}:task",
+        "--methods", "none,broken,mute-20", "-o", tmp_path / "compare.html", *QUICK,
+    )  # fmt: skip
+    code, text, _ = cli(*words)
+    assert code == 0
+    assert "not erased" in text and "broken failed: RuntimeError: no such luck" in text
+    page = (tmp_path / "compare.html").read_text()
+    assert "mute-20" in page and "no such luck" in page
+    parts = sorted((tmp_path / "compare.parts").iterdir())
+    assert [p.name.rsplit("-", 1)[0] for p in parts] == ["mute-20", "none"]
+
+    stamp = parts[0].stat().st_mtime_ns
+    assert cli(*words)[0] == 0
+    assert parts[0].stat().st_mtime_ns == stamp, "finished methods are not made again"
+    assert cli(*words, "--again")[0] == 0
+    assert parts[0].stat().st_mtime_ns != stamp
+
+
+def test_compare_fails_when_nothing_is_left(cli, folder, tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(METHODS, "none", lambda seed: 1 / 0)
+    code, text, err = cli(
+        "compare", folder / "x_new.npy", "--concept", folder / "z_new.npy", "--methods", "none", "-o", tmp_path / "c.md"
+    )  # fmt: skip
+    assert code == 1 and "ZeroDivisionError" in text and "every method failed" in err
