@@ -121,11 +121,17 @@ def _print_comparison(console: Any, found: Any) -> None:
 
     rows = found.rows()
     if rows:
-        table = Table(box=None, pad_edge=False, padding=(0, 2))
-        for name in rows[0]:
-            table.add_column(name.replace("_", " "), justify="left" if name in ("method", "verdict") else "right")
+        heads = {
+            "method": "method", "verdict": "verdict", "fresh": "fresh", "paper": "paper", "bits_read": "bits",
+            "r2": "R²", "neighbours_1pc": "near 1 %", "task_accuracy": "task", "tpr_rms": "TPR gap", "fit_seconds": "fit, s",
+        }  # fmt: skip
+        shown = [name for name in heads if any(row[name] is not None for row in rows)]
+        table = Table(box=None, pad_edge=False, padding=(0, 1))
+        for name in shown:
+            table.add_column(heads[name], justify="left" if name in ("method", "verdict") else "right", no_wrap=True)
         for row in rows:
-            table.add_row(*("-" if v is None else v if isinstance(v, str) else f"{v:.3f}" for v in row.values()))
+            cells = [row[name] for name in shown]
+            table.add_row(*(v if isinstance(v, str) else "-" if v is None else f"{v:.3f}" for v in cells))
         console.print(table)
     for name, error in found.failures.items():
         console.print(f"{name} failed: {error}", style="red", highlight=False, markup=False)
