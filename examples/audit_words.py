@@ -3,8 +3,8 @@
     python examples/audit_words.py [audit.html]
 
 Half of the words teach the eraser, the others judge it. An adversary with words of its own reads far more than one
-that learns on the words of the fit: with 2,000 words a class in 100 dimensions, even means and covariances are not known
-well enough. Read the curve of the leak by rows, and the noise floor in the summary.
+that learns on the words of the fit: with 2,000 words a class in 100 dimensions, even means and covariances are not
+known well enough. Read the curve of the leak by rows, and the noise floor in the summary.
 """
 
 import sys

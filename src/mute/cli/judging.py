@@ -123,7 +123,8 @@ def _print_comparison(console: Any, found: Any) -> None:
     if rows:
         heads = {
             "method": "method", "verdict": "verdict", "fresh": "fresh", "paper": "paper", "bits_read": "bits",
-            "r2": "R²", "neighbours_1pc": "near 1 %", "task_accuracy": "task", "tpr_rms": "TPR gap", "fit_seconds": "fit, s",
+            "r2": "R²", "neighbours_1pc": "near 1 %", "task_accuracy": "task", "tpr_rms": "TPR gap",
+            "fit_seconds": "fit, s",
         }  # fmt: skip
         shown = [name for name in heads if any(row[name] is not None for row in rows)]
         table = Table(box=None, pad_edge=False, padding=(0, 1))
