@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.threads import single_threaded_blas
 from mute.validation import LabelEncoder
 
 __all__ = ["ClassifierRouter", "NetworkRouter", "RoutingReport", "fit_router"]
@@ -307,14 +308,15 @@ def fit_network(network: Any, X: NDArray, z: NDArray, *, epochs: int = 10, steps
     batch = 200 if network.batch_size == "auto" else network.batch_size
     patience = max(epochs, steps * batch // len(learn))
     best, since, weights = np.inf, 0, []
-    for _ in range(_MOST_EPOCHS):
-        network.partial_fit(learn, z_learn, classes=classes)
-        loss = log_loss(z_watch, network.predict_proba(watch), labels=classes)
-        since = 0 if loss < best - _LEAST_GAIN else since + 1
-        if since == 0:
-            best, weights = loss, [w.copy() for w in network.coefs_ + network.intercepts_]
-        if since > patience:
-            break
+    with single_threaded_blas():  # the products of one batch are small
+        for _ in range(_MOST_EPOCHS):
+            network.partial_fit(learn, z_learn, classes=classes)
+            loss = log_loss(z_watch, network.predict_proba(watch), labels=classes)
+            since = 0 if loss < best - _LEAST_GAIN else since + 1
+            if since == 0:
+                best, weights = loss, [w.copy() for w in network.coefs_ + network.intercepts_]
+            if since > patience:
+                break
     half = len(network.coefs_)
     network.coefs_, network.intercepts_ = weights[:half], weights[half:]
     return float(best)

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["for_each", "resolve_threads"]
+__all__ = ["for_each", "resolve_threads", "single_threaded_blas"]
 
 _lock = threading.Lock()
 _users = 0
@@ -22,7 +22,8 @@ _limiter: Any = None
 
 
 @contextmanager
-def _single_threaded_blas() -> Iterator[None]:
+def single_threaded_blas() -> Iterator[None]:
+    """Hold BLAS to one thread: for blocks that run side by side, and for many small products, where it is faster."""
     global _users, _limiter
     from threadpoolctl import threadpool_limits
 
@@ -56,7 +57,7 @@ def for_each(work: Callable[[slice], None], parts: Iterable[slice], n_threads: i
         for part in parts:
             work(part)
         return
-    with _single_threaded_blas(), ThreadPoolExecutor(min(n_threads, len(parts))) as pool:
+    with single_threaded_blas(), ThreadPoolExecutor(min(n_threads, len(parts))) as pool:
         futures = [pool.submit(work, part) for part in parts]
         try:
             for future in futures:

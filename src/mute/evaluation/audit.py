@@ -36,6 +36,7 @@ from mute.evaluation.utility import (
     round_trip,
     similarity_correlation,
 )
+from mute.threads import single_threaded_blas
 
 __all__ = ["audit"]
 
@@ -118,21 +119,22 @@ def audit(
     rows = Rows(eraser, X, z, task, fit_rows, oracle, most_rows, rng)
     known = rows.truth(truth)
     steps = _Steps(progress, panel, rows)
-    attacks = _attacks(panel, rows, scale_features, rng, steps)
-    privacy = _privacy(attacks, rows, rng, steps)
-    verdict = _verdict(privacy, rows, max_leak)
-    utility = _utility(rows, words, pairs, rng, steps)
-    downstream = _task(rows, rng, steps)
-    moves = None
-    if rows.subject.can("counterfactual") and can_judge(rows.z_test):
-        steps("counterfactuals")
-        moves = counterfactual_quality(
-            rows.subject.eraser, rows.X_test, rows.z_test, rows.encoder.classes, rng,
-            oracle=rows.subject.oracle, truth=known,
-        )  # fmt: skip
-    steps("figures")
-    picture = map_of(rows, rng)
-    layers = leak_by_layer(rows, rng)
+    with single_threaded_blas():  # most of it is small products
+        attacks = _attacks(panel, rows, scale_features, rng, steps)
+        privacy = _privacy(attacks, rows, rng, steps)
+        verdict = _verdict(privacy, rows, max_leak)
+        utility = _utility(rows, words, pairs, rng, steps)
+        downstream = _task(rows, rng, steps)
+        moves = None
+        if rows.subject.can("counterfactual") and can_judge(rows.z_test):
+            steps("counterfactuals")
+            moves = counterfactual_quality(
+                rows.subject.eraser, rows.X_test, rows.z_test, rows.encoder.classes, rng,
+                oracle=rows.subject.oracle, truth=known,
+            )  # fmt: skip
+        steps("figures")
+        picture = map_of(rows, rng)
+        layers = leak_by_layer(rows, rng)
     steps.done()
     return Report(
         decision=verdict,
