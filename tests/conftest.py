@@ -1,8 +1,34 @@
 """Settings for the whole suite."""
 
 import os
+import signal
+import sys
+
+import pytest
 
 # Tests run side by side, one process for each core; threads inside them that spin while they wait would only take
 # the other's core. The engine's own threads are not affected.
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+
+
+@pytest.fixture
+def cli(monkeypatch, capsys):
+    """Run a command; give exit code, standard output and standard error."""
+    from mute.cli import main
+
+    before = signal.getsignal(signal.SIGTERM)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["mute", *map(str, words)])
+        monkeypatch.setenv("COLUMNS", "200")
+        code = 0
+        try:
+            main.run()
+        except SystemExit as stop:
+            code = stop.code or 0
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    yield call
+    signal.signal(signal.SIGTERM, before)
