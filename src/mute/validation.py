@@ -16,6 +16,7 @@ from mute.errors import MuteError, WeakResultWarning
 __all__ = [
     "LabelEncoder",
     "check_classes",
+    "check_finite",
     "check_length",
     "check_rows",
     "check_whole_number",
@@ -55,11 +56,11 @@ def check_rows(estimator: Any, X: Any, *, reset: bool = False, erased: bool = Fa
             f"{name} has {X.shape[1]} features, but {type(estimator).__name__} is expecting "
             f"{estimator.n_features_in_} features as input"
         )
-    _check_finite(X, name)
+    check_finite(X, name)
     return X
 
 
-def _check_finite(X: NDArray, name: str) -> None:
+def check_finite(X: NDArray, name: str) -> None:
     """Refuse NaN, infinity, and numbers so large that their squares overflow."""
     limit = np.sqrt(np.finfo(X.dtype).max)
     bad: list[NDArray[np.int64]] = []

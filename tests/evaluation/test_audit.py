@@ -197,6 +197,8 @@ def bad(what: str, fitted: tuple) -> Any:
             return audit(eraser, X, z, adversaries=["psychic"])
         case "truth":
             return audit(eraser, X, z, adversaries=["logistic"], truth=(np.arange(3), ["f"] * 2, X[:3]))
+        case "gap in the rows":
+            return audit(eraser, np.where(np.arange(len(X))[:, None] == 7, np.nan, X), z)
         case "not finite":
             return audit(FunctionTransformer(lambda x: x * np.nan), X, z)
     raise AssertionError(what)
@@ -217,7 +219,8 @@ def bad(what: str, fitted: tuple) -> Any:
         ("max_leak", "max_leak must lie between 0 and 1, not 2.0"),
         ("adversary", "'psychic'"),
         ("truth", "truth has 3 rows, 2 targets"),
-        ("not finite", "NaN or infinity in"),
+        ("not finite", "FunctionTransformer.transform gave contains NaN or infinity"),
+        ("gap in the rows", "X contains NaN or infinity \\(inf\\) in 1 row \\(row 7\\)"),
     ],
 )
 def test_bad_input(what: str, message: str, fitted: tuple) -> None:

@@ -12,7 +12,7 @@ from mute.base import digest_of_rows
 from mute.errors import MuteError
 from mute.evaluation.subject import Subject
 from mute.routing import stratified_sample
-from mute.validation import LabelEncoder, check_length, label_array
+from mute.validation import LabelEncoder, check_finite, check_length, label_array
 
 __all__ = ["Rows", "SeenRows", "check_matrix"]
 
@@ -22,10 +22,12 @@ _FEWEST_ROWS = 20
 
 
 def check_matrix(X: Any, name: str) -> NDArray:
-    """`X` as a matrix of finite numbers."""
+    """`X` as a matrix of finite numbers, still mapped where it was."""
     array = X if isinstance(X, np.ndarray) else np.asarray(X)
     if array.ndim != 2 or array.dtype.kind not in "fiu":
         raise MuteError(f"{name} must be a matrix of numbers, not of shape {array.shape} and dtype {array.dtype}")
+    if array.dtype.kind == "f":
+        check_finite(array, name)
     return array
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.validation import LabelEncoder
+from mute.validation import LabelEncoder, check_finite
 
 __all__ = ["Subject"]
 
@@ -60,20 +60,15 @@ class Subject:
         if self.erased is None or self.erased.ndim != 2 or len(self.erased) != len(X):
             shape = None if self.erased is None else self.erased.shape
             raise MuteError(f"the erased rows have shape {shape}, but there are {len(X)} rows in X")
-        self._check_finite(self.erased, "the erased rows have")
+        check_finite(self.erased, "the erased array")
 
     def erase(self, X: NDArray, z: NDArray[np.int64]) -> NDArray:
         """Erased rows; `z` is used only by an oracle."""
         Q = np.asarray(self.eraser.transform(X, **self._told(z)))
         if Q.ndim != 2 or len(Q) != len(X):
             raise MuteError(f"{self.name}.transform gave shape {Q.shape} for {len(X)} rows; expected one row for each")
-        self._check_finite(Q, f"{self.name}.transform gave")
+        check_finite(Q, f"what {self.name}.transform gave")
         return Q
-
-    def _check_finite(self, Q: NDArray, what: str) -> None:
-        finite = np.isfinite(Q).all(axis=1)
-        if not finite.all():
-            raise MuteError(f"{what} NaN or infinity in {int((~finite).sum())} of {len(Q)} rows")
 
     def counterfactual(self, X: NDArray, target: NDArray[np.int64], z: NDArray[np.int64]) -> NDArray:
         """Rows taken to the classes `target`; `z` is used only by an oracle."""
