@@ -196,9 +196,12 @@ def attack(
     if len(present) == 1:
         chances[:, present] = 1.0
     else:
-        with warnings.catch_warnings():
+        # BLAS now and then raises the flag of an invalid operation on numbers that are all finite, from lanes it pads.
+        with warnings.catch_warnings(), np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             # An adversary that has not converged is a weaker one, and the panel has others.
             warnings.simplefilter("ignore", ConvergenceWarning)
             model = adversary.train(learn, np.searchsorted(present, z_learn), seed)
             chances[:, present] = model.predict_proba(test)
+        if not np.isfinite(chances).all():
+            raise MuteError(f"the adversary {adversary.name!r} gave probabilities that are not finite")
     return chances / chances.sum(axis=1, keepdims=True)
