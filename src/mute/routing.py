@@ -308,7 +308,7 @@ def fit_network(network: Any, X: NDArray, z: NDArray, *, epochs: int = 10, steps
     batch = 200 if network.batch_size == "auto" else network.batch_size
     patience = max(epochs, steps * batch // len(learn))
     best, since, weights = np.inf, 0, []
-    # The products of one batch are small; and BLAS now and then flags lanes that it pads as invalid.
+    # The products of one batch are small; and BLAS has been seen to flag an invalid operation on finite numbers.
     with single_threaded_blas(), np.errstate(invalid="ignore"):
         for _ in range(_MOST_EPOCHS):
             network.partial_fit(learn, z_learn, classes=classes)

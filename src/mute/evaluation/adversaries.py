@@ -196,7 +196,7 @@ def attack(
     if len(present) == 1:
         chances[:, present] = 1.0
     else:
-        # BLAS now and then raises the flag of an invalid operation on numbers that are all finite, from lanes it pads.
+        # BLAS has been seen to flag an invalid operation on finite numbers; the answers are checked below.
         with warnings.catch_warnings(), np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             # An adversary that has not converged is a weaker one, and the panel has others.
             warnings.simplefilter("ignore", ConvergenceWarning)
