@@ -123,3 +123,16 @@ def test_compare_fails_when_nothing_is_left(cli, folder, tmp_path, monkeypatch) 
         "compare", folder / "x_new.npy", "--concept", folder / "z_new.npy", "--methods", "none", "-o", tmp_path / "c.md"
     )  # fmt: skip
     assert code == 1 and "ZeroDivisionError" in text and "every method failed" in err
+
+
+def test_an_interrupted_comparison_says_what_it_keeps(cli, folder, tmp_path, monkeypatch) -> None:
+    def stopped(seed: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(METHODS, "stopped", stopped)
+    code, _, err = cli(
+        "compare", folder / "x_new.npy", "--concept", folder / "z_new.npy", "--methods", "none,stopped",
+        "-o", tmp_path / "c.md", *QUICK,
+    )  # fmt: skip
+    assert code == 130 and "1 finished method(s) are kept" in err
+    assert [p.name for p in tmp_path.iterdir()] == ["c.parts"]

@@ -256,3 +256,15 @@ def test_comparison_bad_input(fitted: tuple) -> None:
         compare(X, z, methods="mute,nonsense")
     with pytest.raises(MuteError, match="fit_share"):
         compare(X, z, fit_share=1.5)
+
+
+def test_rows_with_fewer_classes_than_the_eraser_knows() -> None:
+    rng = np.random.default_rng(0)
+    z = np.repeat(["a", "b", "c"], 600)
+    X = rng.normal(size=(1800, 3)) + np.stack([8 * (z == "b"), 8 * (z == "c"), 0 * (z == "a")], axis=1)
+    eraser = MUtE(4, random_state=0).fit(X[::2], z[::2])
+    rows = np.flatnonzero(z != "b")[1::2]
+    report = audit(eraser, X[rows], z[rows], adversaries=["logistic"])
+    assert report.about["classes"] == ["a", "c"] and report.routing["classes"] == ["a", "b", "c"]
+    assert report.utility.round_trip < 1e-6, "erased and brought back as the class that the label names"
+    assert report.to_html()

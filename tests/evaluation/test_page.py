@@ -110,6 +110,7 @@ def made_report(n_classes: int = 2, labels: tuple[str, ...] = LABELS) -> dict[st
             for a in classes for b in classes if a != b
         ],
         "routing": {
+            "classes": [str(c) for c in classes],
             "error": 0.03,
             "class_error": [0.03] * n_classes,
             "confusion": np.where(np.eye(n_classes), 0.97, 0.03 / (n_classes - 1)).tolist(),
@@ -388,7 +389,7 @@ def test_missing_parts_are_left_out(n_classes: int) -> None:
 
 def test_labels_are_escaped() -> None:
     report = made_report(labels=(NASTY, "b"))
-    report["about"]["classes"][0] = NASTY
+    report["about"]["classes"][0] = report["routing"]["classes"][0] = NASTY
     report["about"]["settings"]["router"] = NASTY
     report["about"]["eraser"] = f"MUtE {NASTY}"
     report["counterfactuals"][0]["source"] = NASTY

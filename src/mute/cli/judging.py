@@ -9,7 +9,19 @@ from typing import Annotated, Any
 
 import typer
 
-from mute.cli.main import _INPUTS, Quiet, Rows, _check_lengths, _console, _load_any, _on_terminal, _warnings_shown, app
+from mute.cli.main import (
+    _INPUTS,
+    _INTERRUPTED,
+    Quiet,
+    Rows,
+    _check_lengths,
+    _console,
+    _fail,
+    _load_any,
+    _on_terminal,
+    _warnings_shown,
+    app,
+)
 from mute.errors import MuteError
 
 __all__ = ["EXIT_CODES"]
@@ -50,15 +62,15 @@ def audit(
     write = _writer(output)
     if (fit_rows is None) != (fit_concept is None):
         raise MuteError("--fit-rows and --fit-concept go together: rows of the fit, and their labels")
-    elsewhere = not (model.endswith(".safetensors"))
-    subject = _matrix(model, []) if elsewhere else _load_any(Path(model))
+    elsewhere = not model.endswith(".safetensors")
+    subject = _matrix(model) if elsewhere else _load_any(Path(model))
     if elsewhere and fit_rows is not None and fit_erased is None:
         raise MuteError("rows erased elsewhere need --fit-erased beside --fit-rows: the same rows, erased")
     labels, tasks, matrix = _read(x, concept, task)
     seen: tuple | None = None
     if fit_rows is not None and fit_concept is not None:
         z_fit, _, X_fit = _read(fit_rows, fit_concept, None)
-        seen = (X_fit, z_fit) if not elsewhere else (X_fit, z_fit, _matrix(fit_erased or "", []))
+        seen = (X_fit, z_fit) if not elsewhere else (X_fit, z_fit, _matrix(fit_erased or ""))
     console = _console(quiet)
     with _warnings_shown(console), _steps(quiet) as progress:
         report = judge(
@@ -103,12 +115,18 @@ def compare(
         for part in folder.glob("*.json"):
             part.unlink()
     console = _console(quiet)
-    with _warnings_shown(console), _steps(quiet) as progress:
-        found = judge(
-            matrix, labels, task=tasks, methods=methods, fit_share=fit_share, folder=folder, random_state=seed,
-            progress=progress, adversaries=adversaries if adversaries == "all" else adversaries.split(","),
-            max_leak=max_leak, most_rows=most_rows,
-        )  # fmt: skip
+    try:
+        with _warnings_shown(console), _steps(quiet) as progress:
+            found = judge(
+                matrix, labels, task=tasks, methods=methods, fit_share=fit_share, folder=folder, random_state=seed,
+                progress=progress, adversaries=adversaries if adversaries == "all" else adversaries.split(","),
+                max_leak=max_leak, most_rows=most_rows,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        kept = len(list(folder.glob("*.json")))
+        _fail(
+            f"interrupted; {kept} finished method(s) are kept in {folder}, and the same command goes on", _INTERRUPTED
+        )
     write(found)
     _print_comparison(console, found)
     console.print(f"wrote {output}", highlight=False)
@@ -166,10 +184,10 @@ def _read(x: str, concept: str, task: str | None) -> tuple[Any, Any, Any]:
     return read[concept], None if task is None else read[task], matrix.to_numpy()
 
 
-def _matrix(spec: str, exclude: list[str]) -> Any:
+def _matrix(spec: str) -> Any:
     from mute.cli.tables import open_matrix
 
-    return open_matrix(spec, exclude=exclude).to_numpy()
+    return open_matrix(spec).to_numpy()
 
 
 @contextmanager

@@ -122,7 +122,7 @@ def audit(
     with single_threaded_blas():  # most of it is small products
         attacks = _attacks(panel, rows, scale_features, rng, steps)
         privacy = _privacy(attacks, rows, rng, steps)
-        verdict = _verdict(privacy, rows, max_leak)
+        verdict = _verdict(privacy, max_leak)
         utility = _utility(rows, words, pairs, rng, steps)
         downstream = _task(rows, rng, steps)
         moves = None
@@ -142,7 +142,7 @@ def audit(
         utility=utility,
         task=downstream,
         counterfactuals=moves,
-        routing=getattr(getattr(eraser, "routing_", None), "to_json", lambda: None)(),
+        routing=_routing(eraser),
         diagnostics=_diagnostics(eraser),
         layers=layers,
         picture=picture,
@@ -223,9 +223,8 @@ def _privacy(attacks: list[Attack], rows: Rows, rng: np.random.Generator, steps:
     )
 
 
-def _verdict(privacy: Privacy, rows: Rows, max_leak: float) -> Verdict:
+def _verdict(privacy: Privacy, max_leak: float) -> Verdict:
     """`erased`, `leaks` or `not erased`, and the leak it rests on."""
-
     best = {a.protocol: a for a in sorted(privacy.attacks, key=lambda a: a.balanced_accuracy.value)}
     above: dict[str, float] = {protocol: a.balanced_accuracy.value - privacy.chance for protocol, a in best.items()}
     found = best["fresh"].balanced_accuracy
@@ -312,6 +311,12 @@ def _about(rows: Rows, seed: int, scale_features: bool, seconds: float) -> dict[
         "seconds": seconds,
         "mute": mute.__version__,
     }
+
+
+def _routing(eraser: Any) -> dict[str, Any] | None:
+    """The router's report, with the classes that the eraser knows: the audited rows may have fewer."""
+    found = getattr(eraser, "routing_", None)
+    return None if found is None else {"classes": [str(c) for c in eraser.classes_], **found.to_json()}
 
 
 def _diagnostics(eraser: Any) -> dict[str, Any] | None:

@@ -334,7 +334,7 @@ def routing_map(report: dict[str, Any]) -> Any:
     if not report["routing"]:
         return None
     shares = report["routing"]["confusion"]
-    places, labels = list(range(len(shares))), [_text(c) for c in report["about"]["classes"]]
+    places, labels = list(range(len(shares))), [_text(c) for c in report["routing"]["classes"]]
     figure = go.Figure()
     figure.add_heatmap(
         z=shares,
