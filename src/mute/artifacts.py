@@ -1,4 +1,4 @@
-"""What of an estimator goes into a file, and how it comes back: everything is checked on the way in.
+"""What of an estimator built on a flow goes into a file, and how it comes back: everything is checked on the way in.
 
 After the container (`mute.io`) has vouched for the bytes, this module asks what the mathematics needs: rotations that
 are orthogonal, marginals that increase strictly, a router and labels that fit the maps.
@@ -17,47 +17,37 @@ from mute.diagnostics import Diagnostics
 from mute.errors import MuteError
 from mute.flow import Flow
 from mute.marginals import Histogram, Quantile
-from mute.routing import NetworkRouter, RoutingReport
+from mute.state import (
+    check_all_finite,
+    feature_names,
+    labels_from_json,
+    labels_to_json,
+    parameters_from,
+    plain_parameters,
+    restore_features,
+    restore_router,
+    router_state,
+)
 from mute.stopping import EarlyStopping
 from mute.threads import for_each, resolve_threads
-from mute.validation import LabelEncoder, check_whole_number, label_array
 
 if TYPE_CHECKING:
     from mute.eraser import MUtE
 
-__all__ = [
-    "eraser_from_artifact",
-    "eraser_to_artifact",
-    "feature_names",
-    "flow_from",
-    "flow_tensors",
-    "parameters_from",
-    "plain_parameters",
-    "restore_features",
-]
+__all__ = ["eraser_from_artifact", "eraser_to_artifact", "flow_from", "flow_parameters", "flow_tensors"]
 
 
 def eraser_to_artifact(eraser: MUtE) -> tuple[dict[str, NDArray], dict[str, Any]]:
     """Arrays and plain state of a fitted `MUtE`."""
-    router = eraser.router_
-    if router is not None and not isinstance(router, NetworkRouter):
-        raise MuteError(
-            f"a router of type {type(router.classifier).__name__} cannot be stored without running code on "
-            "load; store the oracle part with `eraser.without_router().save(path)` and give the router back with "
-            '`mute.load(path, router=classifier)`, or fit with router="mlp" or "logistic"'
-        )
-    tensors = {**flow_tensors(eraser.flow_), "support": eraser._support}
-    if router is not None:
-        for i, (weight, bias) in enumerate(zip(router.weights, router.biases, strict=True)):
-            tensors |= {f"router.{i}.weight": weight, f"router.{i}.bias": bias}
+    routing, about_routing = router_state(eraser)
+    tensors = {**flow_tensors(eraser.flow_), "support": eraser._support, **routing}
     if eraser.diagnostics_ is not None:
         tensors["diagnostics"] = eraser.diagnostics_.figures
     return tensors, {
-        "classes": [_label_to_json(label) for label in eraser._encoder.classes],
+        "classes": labels_to_json(eraser._encoder.classes),
         "parameters": plain_parameters(eraser),
         "feature_names": feature_names(eraser),
-        "router_layers": 0 if router is None else len(router.weights),
-        "routing": None if eraser.routing_ is None else eraser.routing_.to_json(),
+        **about_routing,
         "diagnostics": None if eraser.diagnostics_ is None else list(eraser.diagnostics_.sets),
         "stopping": None if eraser.stopping_ is None else asdict(eraser.stopping_),
         "fitted_on": eraser._fitted_on,
@@ -66,19 +56,16 @@ def eraser_to_artifact(eraser: MUtE) -> tuple[dict[str, NDArray], dict[str, Any]
 
 def eraser_from_artifact(cls: type[MUtE], tensors: dict[str, NDArray], state: dict[str, Any]) -> MUtE:
     """The `MUtE` that a file holds."""
-    eraser = cls(**parameters_from(state["parameters"]))
+    eraser = cls(**flow_parameters(state["parameters"]))
     eraser.flow_ = flow_from(tensors)
     k, d = eraser.flow_.n_classes, eraser.flow_.n_features
-    eraser._encoder = LabelEncoder([_label_from_json(label) for label in state["classes"]])
+    eraser._encoder = labels_from_json(state["classes"])
     eraser._support = tensors["support"]
-    distinct = len(set(eraser._encoder.classes)) == len(eraser._encoder)
-    if not distinct or len(eraser._encoder) != k or k < 2 or eraser._support.shape != (2, k, d):
+    if len(eraser._encoder) != k or eraser._support.shape != (2, k, d):
         raise MuteError("the number of its labels does not fit its maps")
-    label_array(eraser._encoder.classes, "its labels")
-    _check_finite(support=eraser._support)
+    check_all_finite(support=eraser._support)
     eraser.classes_ = eraser._encoder.as_array()
-    eraser.router_ = NetworkRouter.from_arrays(tensors, state["router_layers"], d, k)
-    eraser.routing_ = None if state["routing"] is None else RoutingReport.from_json(state["routing"], k)
+    restore_router(eraser, tensors, state, d, k)
     eraser.diagnostics_ = None
     if state["diagnostics"] is not None:
         sets = tuple(map(str, state["diagnostics"]))
@@ -97,72 +84,13 @@ def flow_tensors(flow: Flow) -> dict[str, NDArray]:
     return {f"flow.{name}": getattr(flow, name) for name in Flow.arrays()}
 
 
-def _label_to_json(label: Any) -> Any:
-    """A label as JSON that keeps its type."""
-    if isinstance(label, tuple):
-        return {"tuple": [_label_to_json(part) for part in label]}
-    if label is None or isinstance(label, str | bool | int | float):
-        return label
-    raise MuteError(
-        f"the label {label!r} is a {type(label).__name__}, which the file format cannot hold; "
-        "use text, numbers, booleans or tuples of them as labels"
-    )
-
-
-def _label_from_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return tuple(_label_from_json(part) for part in value["tuple"])
-    if isinstance(value, list):
-        raise MuteError(f"{value!r} is no label")
-    return value
-
-
-def plain_parameters(estimator: Any) -> dict[str, Any]:
-    """The settings that JSON can hold; a classifier given as router, or a random generator, is left out."""
-    settings = estimator.get_params(deep=False)
-    if isinstance(settings["marginal"], Histogram | Quantile):
-        options = {name: _plain(value) for name, value in asdict(settings["marginal"]).items()}
-        settings["marginal"] = {type(settings["marginal"]).__name__: options}
-    if not isinstance(settings.get("router"), str | None):
-        settings["router"] = "mlp"
-    if not isinstance(settings["random_state"], int | np.integer | None):
-        settings["random_state"] = None
-    return {name: _plain(value) for name, value in settings.items()}
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _check_finite(**arrays: NDArray) -> None:
-    for name, array in arrays.items():
-        if not np.isfinite(array).all():
-            raise MuteError(f"{name} has values that are not finite")
-
-
-def parameters_from(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a file, as the constructor takes them."""
-    settings = dict(settings)
-    check_whole_number("n_threads", settings["n_threads"], or_none=True)
+def flow_parameters(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a file, as the constructor takes them, with its marginal."""
+    settings = parameters_from(settings)
     if isinstance(settings["marginal"], dict):
         ((name, options),) = settings["marginal"].items()
         settings["marginal"] = {"Histogram": Histogram, "Quantile": Quantile}[name](**options)
     return settings
-
-
-def feature_names(estimator: Any) -> list[str]:
-    """Names of the columns the estimator was fitted on, if they had any."""
-    return list(getattr(estimator, "feature_names_in_", ()))
-
-
-def restore_features(estimator: Any, n_features: int, names: Any) -> None:
-    """Give a loaded estimator the width and the column names it was fitted on."""
-    estimator.n_features_in_ = estimator._n_features_out = n_features
-    if not names:
-        return
-    if not isinstance(names, list) or len(names) != n_features or not all(isinstance(name, str) for name in names):
-        raise MuteError("its feature names do not fit its maps")
-    estimator.feature_names_in_ = np.array(names, object)
 
 
 def flow_from(tensors: dict[str, NDArray]) -> Flow:

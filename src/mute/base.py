@@ -1,33 +1,50 @@
-"""What all estimators built on a flow share."""
+"""What the estimators share: files, progress, labels, routing. Each adds its mathematics."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
+import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.callback import CallbackSupportMixin
+from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 
-from mute.flow import BLOCK_ROWS
+from mute.errors import MuteError
 from mute.io import save
+from mute.routing import ClassifierRouter, NetworkRouter, fit_router
+from mute.state import concept_state, restore_concept
+from mute.validation import (
+    LabelEncoder,
+    check_classes,
+    check_length,
+    check_rows,
+    concept_of,
+    concept_values,
+    label_array,
+    random_state_of,
+)
 
-__all__ = ["FlowEstimator", "digest_of_rows"]
+__all__ = ["ConceptEstimator", "Conditional", "Estimator", "Invertible", "digest_of_rows"]
+
+_BLOCK = 2048
 
 
 def digest_of_rows(X: NDArray) -> str:
     """A hash that tells whether two matrices are the same, to the bit."""
     digest = hashlib.sha256()
-    for start in range(0, len(X), BLOCK_ROWS):
-        digest.update(X[start : start + BLOCK_ROWS].tobytes())
+    for start in range(0, len(X), _BLOCK):
+        digest.update(X[start : start + _BLOCK].tobytes())
     return digest.hexdigest()
 
 
-class FlowEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMixin, BaseEstimator):
+class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMixin, BaseEstimator):
     """A transformer that keeps width and precision, reports progress by callbacks and can be stored."""
 
     def save(self, path: str | Path) -> None:
@@ -56,7 +73,294 @@ class FlowEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackS
             self.__dict__ = before | kept
             raise
 
+    def _steps(self, most: int, name: str) -> Iterator[int]:
+        """Count the steps of a fit, telling the callbacks of each, until `most`, a callback's word or a break."""
+        root = self._init_callback_context(task_name="fit", max_subtasks=most)
+        root.call_on_fit_task_begin(estimator=self)
+        for i in range(most):
+            task = root.subcontext(task_name=name)
+            task.call_on_fit_task_begin(estimator=self)
+            try:
+                yield i
+            except GeneratorExit:  # the loop was left
+                task.call_on_fit_task_end(estimator=self)
+                break
+            if task.call_on_fit_task_end(estimator=self):
+                break
+        root.call_on_fit_task_end(estimator=self)
+
+    def _generator(self) -> np.random.Generator:
+        """The random numbers of one fit."""
+        return np.random.default_rng(random_state_of(getattr(self, "random_state", None)).randint(2**31 - 1))
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+class ConceptEstimator(Estimator):
+    """A method that learns from rows and the concept's labels, and then erases without labels.
+
+    A subclass gives
+
+    - ``_learn(X, z)``, which sets its fitted attributes from checked rows and codes 0 .. K - 1 (or, with
+      ``concept_type="continuous"``, numbers of shape (n, m)), after `_check_settings`;
+    - ``_erase(X)``, from checked rows to erased rows of the same precision;
+    - `_STORED`, the fitted attributes that make up the method, for its file. Each has its axes, in names: "D" is the
+      number of columns, "K" that of the classes, any other name stands for one number throughout. An axis list that
+      begins with "network" names the input of a `Network`; "plain" stands for what JSON can hold.
+
+    Attributes
+    ----------
+    PRESETS : dict of str to dict
+        Settings by name: the paper's, and the method's authors' for their data.
+    """
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
+    _STORED: ClassVar[dict[str, str]] = {}
+
+    @classmethod
+    def from_preset(cls, name: str, **settings: Any) -> Self:
+        """With the settings of this name (see ``PRESETS``), and others of your own over them."""
+        if name not in cls.PRESETS:
+            known = ", ".join(cls.PRESETS) or "it has none"
+            raise MuteError(f"{cls.__name__} has no preset {name!r}; known presets: {known}")
+        return cls(**{**cls.PRESETS[name], **settings})
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None, *, concept: Any = None) -> Self:
+        """Learn the map.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+        y : array-like of shape (n,), optional
+            The concept's labels, any hashable kind, unless `concept` is given.
+        concept : array-like of shape (n,), optional
+            The concept's labels where `y` is another label, as in a pipeline.
+        """
+        return self._fit(X, y, concept)
+
+    def _fit(self, X: Any, y: Any, concept: Any, **labels: Any) -> Self:
+        """Check everything, learn, remember; `labels` are further labels, encoded and passed on."""
+        with self._all_or_nothing():
+            self._check_settings()
+            X = check_rows(self, X, reset=True)
+            z = self._read_concept(len(X), y, concept)
+            codes = {name: self._encode_new(given, len(X), name) for name, given in labels.items()}
+            self._n_features_out = X.shape[1]
+            self._learn(X, z, **codes)
+            counts = {"class_rows": np.bincount(z).tolist()} if z.ndim == 1 else {}
+            self._remember_rows(X, **counts)
+        return self
+
+    def _check_settings(self) -> None:
+        """Refuse settings that cannot be used."""
+
+    def _learn(self, X: NDArray, z: NDArray) -> None:
+        raise NotImplementedError
+
+    def _erase(self, X: NDArray) -> NDArray[np.floating]:
+        raise NotImplementedError
+
+    def _read_concept(self, n_rows: int, y: Any, concept: Any) -> NDArray:
+        """Codes of the labels, whose classes are kept; or numbers of shape (n, m) for a continuous concept."""
+        kind = getattr(self, "concept_type", "categorical")
+        if kind == "continuous":
+            return concept_values(n_rows, y, concept)
+        if kind != "categorical":
+            raise MuteError(f'concept_type must be "categorical" or "continuous", not {kind!r}')
+        self._encoder, z = LabelEncoder.fit(concept_of(n_rows, y, concept))
+        check_classes(self._encoder, z)
+        self.classes_ = self._encoder.as_array()
+        return z
+
+    @staticmethod
+    def _encode_new(labels: Any, n_rows: int, name: str) -> NDArray[np.int64] | None:
+        if labels is None:
+            return None
+        array = label_array(labels, name)
+        check_length(array, n_rows, name)
+        encoder, codes = LabelEncoder.fit(array)
+        if len(encoder) < 2:
+            raise MuteError(f"{name} has only one class, {encoder.classes[0]!r}; give labels of at least two classes")
+        return codes
+
+    def transform(self, X: Any, concept: Any = None) -> NDArray[np.floating]:
+        """Erase the concept.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+        concept : optional
+            Not used: this method needs no labels.
+
+        Returns
+        -------
+        array of shape (n, D)
+            float32 for float32 input, else float64.
+        """
+        check_is_fitted(self)
+        return self._erase(check_rows(self, X))
+
+    @property
+    def needs_concept(self) -> bool:
+        """Whether it can only erase rows whose class it is told."""
+        return False
+
+    def _encode(self, labels: Any, n_rows: int, name: str) -> NDArray[np.int64]:
+        array = label_array(labels, name)
+        check_length(array, n_rows, name)
+        return self._encoder.encode(array, name)
+
+    def _encode_targets(self, target: Any, n_rows: int) -> NDArray[np.int64]:
+        """Codes of the classes to go to, from one label for all rows or one for each."""
+        if self._encoder.holds(target) or isinstance(target, str) or not hasattr(target, "__len__"):
+            return np.full(n_rows, self._encoder.encode_one(target, "target"))
+        return self._encode(target, n_rows, "target")
+
+    def _to_artifact(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        return concept_state(self)
+
+    @classmethod
+    def _from_artifact(cls, tensors: dict[str, NDArray], state: dict[str, Any]) -> Self:
+        return restore_concept(cls, tensors, state)
+
+    def _check_restored(self) -> None:
+        """Refuse arrays of a file that fit together but not the mathematics."""
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+class Conditional(ConceptEstimator):
+    """A method whose map depends on the class of a row, which is given or chosen by a router.
+
+    A subclass gives ``_push(X, k)`` (erase rows of classes k) and ``_move(X, source, target)``, has a parameter
+    ``router``, and calls ``_learn_router`` when it learns.
+    """
+
+    router_: Any
+    routing_: Any
+
+    def _learn_router(self, X: NDArray, z: NDArray[np.int64]) -> None:
+        """Train the router that the settings ask for, if any."""
+        self.router_, self.routing_ = None, None
+        router = getattr(self, "router", None)
+        if router is not None:
+            rows = np.arange(len(X))
+            self.router_, _, self.routing_ = fit_router(router, X, z, rows, self._encoder, self._generator())
+
+    def _push(self, X: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
+        raise NotImplementedError
+
+    def _move(self, X: NDArray, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
+        raise NotImplementedError
+
+    def transform(self, X: Any, concept: Any = None) -> NDArray[np.floating]:
+        """Erase the concept.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+        concept : array-like of shape (n,), optional
+            True labels. Without them the router chooses, if there is one.
+
+        Returns
+        -------
+        array of shape (n, D)
+            float32 for float32 input, else float64.
+        """
+        check_is_fitted(self)
+        X = check_rows(self, X)
+        return self._push(X, self._class_of(X, concept))
+
+    def fit_transform(self, X: Any, y: Any = None, *, concept: Any = None) -> NDArray[np.floating]:
+        """Fit, then erase the same rows: by the router, or by their labels where there is none."""
+        self.fit(X, y, concept=concept)
+        labels = y if concept is None else concept
+        return self.transform(X, concept=labels if self.needs_concept else None)
+
+    def counterfactual(self, X: Any, target: Any, *, concept: Any = None) -> NDArray[np.floating]:
+        """What the rows would be under another value of the concept.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+        target : label or array-like of shape (n,)
+            One label for all rows, or one for each.
+        concept : array-like of shape (n,), optional
+            True labels. Without them the router chooses, if there is one.
+        """
+        check_is_fitted(self)
+        X = check_rows(self, X)
+        goal = self._encode_targets(target, len(X))
+        return self._move(X, self._class_of(X, concept), goal)
+
+    def route(self, X: Any) -> NDArray:
+        """The class that the router sends each row to."""
+        check_is_fitted(self)
+        return self.classes_[self._class_of(check_rows(self, X), None)]
+
+    @property
+    def needs_concept(self) -> bool:
+        """Whether it can only erase rows whose class it is told."""
+        check_is_fitted(self)
+        return self.router_ is None
+
+    def without_router(self) -> Self:
+        """The same maps without the router: an eraser that must always be told the class."""
+        check_is_fitted(self)
+        bare: Any = copy(self)
+        bare.router_, bare.routing_, bare.router = None, None, None
+        return bare
+
+    def _set_router(self, classifier: Any) -> None:
+        from sklearn.exceptions import NotFittedError
+
+        if isinstance(classifier, type) or not hasattr(classifier, "predict"):
+            raise MuteError(f"router must be a fitted classifier, not {classifier!r}")
+        try:
+            check_is_fitted(classifier)
+        except NotFittedError:
+            raise MuteError(f"the router {classifier!r} is not fitted; fit it on the concept's labels first") from None
+        width = getattr(classifier, "n_features_in_", self.n_features_in_)
+        if width != self.n_features_in_:
+            raise MuteError(f"the router was fitted on {width} columns, this eraser on {self.n_features_in_}")
+        self.router_ = NetworkRouter.from_classifier(classifier, self._encoder) or ClassifierRouter(
+            classifier, self._encoder
+        )
+
+    def _class_of(self, X: NDArray, concept: Any) -> NDArray[np.int64]:
+        if concept is not None:
+            return self._encode(concept, len(X), "concept")
+        if self.router_ is None:
+            raise MuteError(
+                "this eraser has no router, so it needs concept=, one label for each row; "
+                'fit with router="mlp" to do without'
+            )
+        return self.router_.predict(X)
+
+
+class Invertible(Conditional):
+    """A conditional method whose maps are bijections: a subclass gives ``_pull(Q, k)``, which undoes ``_push``."""
+
+    def _pull(self, Q: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
+        raise NotImplementedError
+
+    def inverse_transform(self, Q: Any, concept: Any = None) -> NDArray[np.floating]:
+        """Undo `transform`, given the class each row was erased as.
+
+        For rows erased without labels that is the router's choice, `route`, which need not be the true label.
+        """
+        check_is_fitted(self)
+        Q = check_rows(self, Q, erased=True)
+        if concept is None:
+            raise MuteError(
+                "inverse_transform needs concept=, one label for each row: the class is what was erased, so it cannot "
+                "be read from the erased rows"
+            )
+        return self._pull(Q, self._encode(concept, len(Q), "concept"))

@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import warnings
-from copy import copy
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.callback import CallbackContext, with_callbacks
-from sklearn.utils import Tags
+from sklearn.callback import CallbackContext
 from sklearn.utils.validation import check_is_fitted
 
 from mute.artifacts import eraser_from_artifact, eraser_to_artifact
-from mute.base import FlowEstimator
+from mute.base import Invertible
 from mute.diagnostics import Diagnostics, diagnose
 from mute.errors import MuteError, WeakResultWarning
 from mute.fitting import FlowFitter
 from mute.flow import BLOCK_ROWS
 from mute.marginals import Histogram, Quantile, make_marginal
 from mute.rotations import make_rotation
-from mute.routing import ClassifierRouter, NetworkRouter, fit_router, margins
+from mute.routing import fit_router, margins
 from mute.stopping import MAX_ROWS, EarlyStopping, advance, fresh_leak
 from mute.threads import resolve_threads
 from mute.validation import (
-    LabelEncoder,
-    check_classes,
-    check_length,
     check_rows,
     check_whole_number,
-    concept_of,
-    label_array,
-    random_state_of,
+    warn_of_few_rows,
 )
 
 __all__ = ["Flags", "MUtE"]
@@ -62,7 +55,7 @@ class Flags:
     margin: NDArray[np.float64]
 
 
-class MUtE(FlowEstimator):
+class MUtE(Invertible):
     r"""Maximum utility-preserving erasure of a discrete concept, and its dual counterfactuals.
 
     Every class-conditional law of the rows is carried to one shared Gaussian by a flow of shared rotations and
@@ -174,28 +167,10 @@ class MUtE(FlowEstimator):
         self.n_threads = n_threads
         self.random_state = random_state
 
-    @with_callbacks
-    def fit(self, X: Any, y: Any = None, *, concept: Any = None) -> Self:
-        """Fit the maps, the router and, with "auto", the number of layers.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, D)
-        y : array-like of shape (n,), optional
-            The concept's labels, any hashable kind, unless `concept` is given.
-        concept : array-like of shape (n,), optional
-            The concept's labels where `y` is another label, as in a pipeline.
-        """
-        with self._all_or_nothing():
-            return self._fit(X, y, concept)
-
-    def _fit(self, X: Any, y: Any, concept: Any) -> Self:
-        marginal, rotation = make_marginal(self.marginal), make_rotation(self.rotation)
-        self._check_parameters()
-        X = check_rows(self, X, reset=True)
-        encoder, z = LabelEncoder.fit(concept_of(len(X), y, concept))
-        check_classes(encoder, z, X.shape[1])
-        rng = np.random.default_rng(random_state_of(self.random_state).randint(2**31 - 1))
+    def _learn(self, X: NDArray, z: NDArray) -> None:
+        marginal, rotation, encoder = make_marginal(self.marginal), make_rotation(self.rotation), self._encoder
+        warn_of_few_rows(encoder, z, X.shape[1])
+        rng = self._generator()
         layers, held = self._plan(z, rng)
         rows = np.flatnonzero(~held)
         routes = self.router is not None
@@ -226,9 +201,7 @@ class MUtE(FlowEstimator):
         self.flow_ = fitter.flow() if self.stopping_ is None else fitter.flow().layers(0, self.stopping_.best())
         self._support: NDArray[np.float64] = fitter.support
         del fitter
-        self._encoder, self.classes_ = encoder, encoder.as_array()
         self.n_iterations_ = self.flow_.n_layers
-        self._n_features_out = X.shape[1]
         self.diagnostics_ = None
         if self.diagnostics:
             # A class of -1 keeps a row out of the set.
@@ -236,10 +209,10 @@ class MUtE(FlowEstimator):
             self.diagnostics_ = diagnose(
                 self.flow_, sets if held.any() else {"train": sets["train"]}, encoder.classes, rng, self.n_threads
             )
-        self._remember_rows(X, class_rows=np.bincount(z).tolist())
-        return self
 
-    def _check_parameters(self) -> None:
+    def _check_settings(self) -> None:
+        make_marginal(self.marginal)
+        make_rotation(self.rotation)
         if self.n_iterations != "auto":
             check_whole_number("n_iterations", self.n_iterations, also='"auto" or ')
         check_whole_number("max_iterations", self.max_iterations)
@@ -258,7 +231,7 @@ class MUtE(FlowEstimator):
                 f'the smallest class has {fewest} rows, too few for n_iterations="auto" to measure anything '
                 f"(at least {_FEWEST_FOR_AUTO}); using {_FALLBACK_ITERATIONS} layers",
                 WeakResultWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
             return _FALLBACK_ITERATIONS, held
         for k in range(z.max() + 1):
@@ -306,65 +279,21 @@ class MUtE(FlowEstimator):
         array of shape (n, D)
             float32 for float32 input, else float64.
         """
-        check_is_fitted(self)
-        X = check_rows(self, X)
-        return self.flow_.push(X, self._class_of(X, concept), n_threads=self.n_threads)
+        return super().transform(X, concept)
 
-    def fit_transform(self, X: Any, y: Any = None, *, concept: Any = None) -> NDArray[np.floating]:
-        """Fit, then erase the same rows: by the router, or by their labels where there is none."""
-        self.fit(X, y, concept=concept)
-        labels = y if concept is None else concept
-        return self.transform(X, concept=labels if self.router is None else None)
+    def _push(self, X: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
+        return self.flow_.push(X, k, n_threads=self.n_threads)
 
-    def inverse_transform(self, Q: Any, concept: Any = None) -> NDArray[np.floating]:
-        """Undo `transform`, given the class each row was erased as.
+    def _pull(self, Q: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
+        return self.flow_.pull(Q, k, n_threads=self.n_threads)
 
-        For rows erased without labels that is the router's choice, `route`, which need not be the true label.
-        """
-        check_is_fitted(self)
-        Q = check_rows(self, Q, erased=True)
-        if concept is None:
-            raise MuteError(
-                "inverse_transform needs concept=, one label for each row: the class is what was erased, so it cannot "
-                "be read from the erased rows"
-            )
-        return self.flow_.pull(Q, self._encode(concept, len(Q), "concept"), n_threads=self.n_threads)
-
-    def counterfactual(self, X: Any, target: Any, *, concept: Any = None) -> NDArray[np.floating]:
-        """What the rows would be under another value of the concept.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, D)
-        target : label or array-like of shape (n,)
-            One label for all rows, or one for each.
-        concept : array-like of shape (n,), optional
-            True labels, in place of the router.
-        """
-        check_is_fitted(self)
-        X = check_rows(self, X)
-        if self._encoder.holds(target) or isinstance(target, str) or not hasattr(target, "__len__"):
-            goal: int | NDArray = self._encoder.encode_one(target, "target")
-        else:
-            goal = self._encode(target, len(X), "target")
-        source = self._class_of(X, concept)
-        out = self.flow_.push(X, source, n_threads=self.n_threads)
-        self.flow_.pull(out, goal, n_threads=self.n_threads, out=out)
+    def _move(self, X: NDArray, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
+        out = self._push(X, source)
+        self.flow_.pull(out, target, n_threads=self.n_threads, out=out)
         if self.keep_norm:
             now = np.linalg.norm(out, axis=1, keepdims=True)
             out *= np.linalg.norm(X, axis=1, keepdims=True) / np.maximum(now, np.finfo(out.dtype).tiny)
         return out
-
-    def route(self, X: Any) -> NDArray:
-        """The class that the router sends each row to."""
-        check_is_fitted(self)
-        return self.classes_[self._class_of(check_rows(self, X), None)]
-
-    @property
-    def needs_concept(self) -> bool:
-        """Whether it can only erase rows whose class it is told."""
-        check_is_fitted(self)
-        return self.router_ is None
 
     def flags(self, X: Any, concept: Any = None, *, margin: float = 0.2) -> Flags:
         """Which rows to look at twice: outside the range of the fit, or routed with a lead of less than `margin`."""
@@ -402,46 +331,3 @@ class MUtE(FlowEstimator):
     @classmethod
     def _from_artifact(cls, tensors: dict[str, NDArray], state: dict[str, Any]) -> Self:
         return eraser_from_artifact(cls, tensors, state)
-
-    def without_router(self) -> Self:
-        """The same maps without the router: an eraser that must always be told the class."""
-        check_is_fitted(self)
-        bare = copy(self)
-        bare.router_, bare.routing_, bare.router = None, None, None
-        return bare
-
-    def _set_router(self, classifier: Any) -> None:
-        from sklearn.exceptions import NotFittedError
-
-        if isinstance(classifier, type) or not hasattr(classifier, "predict"):
-            raise MuteError(f"router must be a fitted classifier, not {classifier!r}")
-        try:
-            check_is_fitted(classifier)
-        except NotFittedError:
-            raise MuteError(f"the router {classifier!r} is not fitted; fit it on the concept's labels first") from None
-        width = getattr(classifier, "n_features_in_", self.n_features_in_)
-        if width != self.n_features_in_:
-            raise MuteError(f"the router was fitted on {width} columns, this eraser on {self.n_features_in_}")
-        self.router_ = NetworkRouter.from_classifier(classifier, self._encoder) or ClassifierRouter(
-            classifier, self._encoder
-        )
-
-    def _class_of(self, X: NDArray, concept: Any) -> NDArray[np.int64]:
-        if concept is not None:
-            return self._encode(concept, len(X), "concept")
-        if self.router_ is None:
-            raise MuteError(
-                "this eraser has no router, so it needs concept=, one label for each row; "
-                'fit with router="mlp" to do without'
-            )
-        return self.router_.predict(X)
-
-    def _encode(self, labels: Any, n_rows: int, name: str) -> NDArray[np.int64]:
-        array = label_array(labels, name)
-        check_length(array, n_rows, name)
-        return self._encoder.encode(array, name)
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags

@@ -10,19 +10,20 @@ from sklearn.callback import with_callbacks
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from mute.artifacts import feature_names, flow_from, flow_tensors, parameters_from, plain_parameters, restore_features
-from mute.base import FlowEstimator
+from mute.artifacts import flow_from, flow_parameters, flow_tensors
+from mute.base import Estimator
 from mute.errors import MuteError
 from mute.fitting import FlowFitter
 from mute.marginals import Histogram, Quantile, make_marginal
 from mute.rotations import make_rotation
+from mute.state import feature_names, plain_parameters, restore_features
 from mute.threads import resolve_threads
-from mute.validation import check_rows, check_whole_number, random_state_of
+from mute.validation import check_rows, check_whole_number
 
 __all__ = ["RBIG"]
 
 
-class RBIG(FlowEstimator):
+class RBIG(Estimator):
     r"""Carry one law to the standard Gaussian, and use the map as a density.
 
     A layer rotates and then Gaussianises every coordinate; its reduction of the negentropy is the sum of the marginal
@@ -96,7 +97,6 @@ class RBIG(FlowEstimator):
         X = check_rows(self, X, reset=True)
         if len(X) < 2:
             raise MuteError(f"a law cannot be estimated from n_samples = {len(X)}; give at least two rows")
-        rng = np.random.default_rng(random_state_of(self.random_state).randint(2**31 - 1))
         one_class = np.zeros(len(X), np.int64)
         fitter = FlowFitter(
             X,
@@ -105,18 +105,11 @@ class RBIG(FlowEstimator):
             max_layers=self.n_iterations,
             rotation=rotation,
             marginal=marginal,
-            rng=rng,
+            rng=self._generator(),
             n_threads=resolve_threads(self.n_threads),
         )
-        root = self._init_callback_context(task_name="fit", max_subtasks=self.n_iterations)
-        root.call_on_fit_task_begin(estimator=self)
-        for _ in range(self.n_iterations):
-            task = root.subcontext(task_name="layer")
-            task.call_on_fit_task_begin(estimator=self)
+        for _ in self._steps(self.n_iterations, "layer"):
             fitter.add_layer()
-            if task.call_on_fit_task_end(estimator=self):
-                break
-        root.call_on_fit_task_end(estimator=self)
         self.flow_ = fitter.flow()
         self.reductions_ = self._reductions(X)
         self.negentropy_ = float(self.reductions_.sum())
@@ -170,7 +163,7 @@ class RBIG(FlowEstimator):
 
     @classmethod
     def _from_artifact(cls, tensors: dict[str, NDArray], state: dict[str, Any]) -> Self:
-        self = cls(**parameters_from(state["parameters"]))
+        self = cls(**flow_parameters(state["parameters"]))
         self.flow_ = flow_from(tensors)
         self.reductions_ = tensors["reductions"]
         if self.flow_.n_classes != 1 or self.reductions_.shape != (self.flow_.n_layers,):

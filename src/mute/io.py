@@ -13,7 +13,6 @@ import mmap
 import os
 import platform
 import struct
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,12 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.files import write_atomically
+from mute.methods import HOMES, class_of
 from mute.threads import for_each, resolve_threads
 
 __all__ = ["FORMAT_VERSION", "describe", "load", "save"]
 
 FORMAT_VERSION = 1
-
-# Estimators that can be stored: their name in the file, and where their class lives.
-_KINDS = {"MUtE": "mute.eraser", "RBIG": "mute.gaussianize"}
 
 _DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
 _MAX_HEADER = 100_000_000
@@ -100,9 +97,9 @@ def load(path: str | os.PathLike[str], *, router: Any = None) -> Any:
     """
     meta, tensors = _read(path)
     kind = meta["kind"]
-    if kind not in _KINDS:
+    if kind not in HOMES:
         raise MuteError(f"{path} holds a {kind!r}, which this version of mute does not know")
-    cls = getattr(import_module(_KINDS[kind]), kind)
+    cls = class_of(kind)
     try:
         estimator = cls._from_artifact(tensors, meta["state"])
     except MuteError as error:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.network import Network
 from mute.threads import single_threaded_blas
 from mute.validation import LabelEncoder
 
@@ -84,19 +85,8 @@ def margins(probabilities: NDArray) -> NDArray[np.float64]:
     return (top[:, -1] - top[:, -2]).astype(np.float64)
 
 
-class NetworkRouter:
-    """A feed-forward classifier held as plain arrays, so that it can be stored and run without its maker.
-
-    Parameters
-    ----------
-    weights : list of arrays of shape (in, out)
-    biases : list of arrays of shape (out,)
-        The last layer has one output for each class.
-    """
-
-    def __init__(self, weights: list[NDArray], biases: list[NDArray]) -> None:
-        self.weights = weights
-        self.biases = biases
+class NetworkRouter(Network):
+    """A feed-forward classifier; its last layer has one output for each class."""
 
     @classmethod
     def from_classifier(cls, classifier: Any, encoder: LabelEncoder | None = None) -> NetworkRouter | None:
@@ -122,48 +112,13 @@ class NetworkRouter:
             weights[-1], biases[-1] = full, bias
         return cls(weights, biases)
 
-    @classmethod
-    def from_arrays(
-        cls, arrays: dict[str, NDArray], n_layers: int, n_features: int, n_classes: int
-    ) -> NetworkRouter | None:
-        """The router of a file; None if it holds none."""
-        if type(n_layers) is not int or n_layers < 0:
-            raise MuteError(f"its router cannot have {n_layers!r} layers")
-        if n_layers == 0:
-            return None
-        weights = [arrays[f"router.{i}.weight"] for i in range(n_layers)]
-        biases = [arrays[f"router.{i}.bias"] for i in range(n_layers)]
-        width = n_features
-        for w, b in zip(weights, biases, strict=True):
-            if w.ndim != 2 or w.shape[0] != width or b.shape != w.shape[1:]:
-                raise MuteError("the layers of its router do not fit together")
-            if not (np.isfinite(w).all() and np.isfinite(b).all()):
-                raise MuteError("its router has values that are not finite")
-            width = w.shape[1]
-        if width != n_classes:
-            raise MuteError("its router does not fit its labels")
-        return cls(weights, biases)
-
     def predict_proba(self, X: NDArray) -> NDArray[np.floating]:
         """Class probabilities, shape (n, K)."""
-        out = np.empty((len(X), self.weights[-1].shape[1]), X.dtype)
-        layers = [(w.astype(X.dtype, copy=False), b.astype(X.dtype, copy=False)) for w, b in self._layers()]
-        for start in range(0, len(X), _BLOCK):
-            h = X[start : start + _BLOCK]
-            n = len(h)
-            # BLAS takes another path for very few rows; padded, one row gets the same answer as a thousand.
-            h = np.concatenate([h, np.zeros((-n % 16, h.shape[1]), h.dtype)]) if n % 16 else h
-            for i, (w, b) in enumerate(layers):
-                h = h @ w + b
-                if i < len(layers) - 1:
-                    np.maximum(h, 0, out=h)
-            h -= h.max(axis=1, keepdims=True)
-            np.exp(h, out=h)
-            out[start : start + n] = (h / h.sum(axis=1, keepdims=True))[:n]
+        out = self(X)
+        out -= out.max(axis=1, keepdims=True)
+        np.exp(out, out=out)
+        out /= out.sum(axis=1, keepdims=True)
         return out
-
-    def _layers(self) -> list[tuple[NDArray, NDArray]]:
-        return list(zip(self.weights, self.biases, strict=True))
 
     def predict(self, X: NDArray) -> NDArray[np.int64]:
         """Encoded class of each row."""

@@ -21,8 +21,10 @@ __all__ = [
     "check_rows",
     "check_whole_number",
     "concept_of",
+    "concept_values",
     "label_array",
     "random_state_of",
+    "warn_of_few_rows",
 ]
 
 _BLOCK = 8192
@@ -207,8 +209,33 @@ def concept_of(n_rows: int, y: Any, concept: Any) -> NDArray[np.object_]:
     return labels
 
 
-def check_classes(encoder: LabelEncoder, z: NDArray[np.int64], n_features: int) -> None:
-    """At least two classes of at least two rows; a warning where they are too few to hold on new rows."""
+def concept_values(n_rows: int, y: Any, concept: Any) -> NDArray[np.float64]:
+    """The values of a continuous concept as an array of shape (n, m): `concept` where given, else `y`."""
+    given, name = (y, "y") if concept is None else (concept, "concept")
+    if given is None:
+        raise MuteError(
+            "the concept's values are missing: call fit(X, z), or fit(X, y, concept=z) where y is another label. "
+            "This estimator requires y to be passed, but the target y is None"
+        )
+    try:
+        values = np.asarray(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise MuteError(
+            f'{name} must hold numbers for concept_type="continuous"; for labels use "categorical": {error}'
+        ) from error
+    values = values[:, None] if values.ndim == 1 else values
+    if values.ndim != 2:
+        raise MuteError(f"{name} must have one value or one vector for each row, not shape {values.shape}")
+    check_length(values, n_rows, name)
+    if not np.isfinite(values).all():
+        raise MuteError(f"{name} contains NaN or infinity (inf); remove or fill these rows first")
+    if not np.ptp(values, axis=0).any():
+        raise MuteError(f"{name} has the same value in all rows: there is nothing to erase")
+    return values
+
+
+def check_classes(encoder: LabelEncoder, z: NDArray[np.int64]) -> None:
+    """At least two classes of at least two rows."""
     counts = np.bincount(z)
     if len(encoder) < 2:
         raise MuteError(
@@ -223,13 +250,18 @@ def check_classes(encoder: LabelEncoder, z: NDArray[np.int64], n_features: int) 
             f"{len(lonely)} class(es) have one row only ({shown}), from which no law can be estimated; "
             f"merge or drop them{hint}"
         )
+
+
+def warn_of_few_rows(encoder: LabelEncoder, z: NDArray[np.int64], n_features: int) -> None:
+    """A warning where rows are too few for the laws of the classes to hold on new ones."""
+    counts = np.bincount(z)
     if counts.min() < 20 * n_features:
         k = int(counts.argmin())
         warnings.warn(
             f"class {encoder.classes[k]!r} has {counts[k]} rows for {n_features} columns; below about 20 rows a "
             f"column ({20 * n_features}) erasure holds on the rows of the fit but leaks on new ones: measure it there",
             WeakResultWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
 
 

@@ -1,0 +1,144 @@
+"""Count, mean and scatter of each class, gathered block by block: all that the methods of moments need."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Moments", "inverse_root", "root", "shrink"]
+
+_BLOCK = 8192
+
+
+class Moments:
+    """Running moments of K classes, in double precision.
+
+    Parameters
+    ----------
+    n_classes, n_features : int
+    scatter : {None, "pooled", "class"}
+        Which scatter matrices about the class means to gather: none, their sum, or each.
+
+    Attributes
+    ----------
+    counts : array of shape (K,)
+    means : array of shape (K, D)
+    scatter : None or array of shape (1, D, D) or (K, D, D)
+        Sums of squares about the class means.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, z = np.random.default_rng(0).normal(size=(90, 2)), np.arange(90) % 3
+    >>> whole, parts = Moments(3, 2, "pooled"), Moments(3, 2, "pooled")
+    >>> whole.add(X, z)
+    >>> for part in (slice(0, 10), slice(10, 90)):
+    ...     parts.add(X[part], z[part])
+    >>> bool(np.allclose(parts.covariance, np.cov(X.T, bias=True)) and np.allclose(parts.scatter, whole.scatter))
+    True
+    """
+
+    def __init__(self, n_classes: int, n_features: int, scatter: str | None = None) -> None:
+        self.counts = np.zeros(n_classes)
+        self.means = np.zeros((n_classes, n_features))
+        matrices = {None: 0, "pooled": 1, "class": n_classes}[scatter]
+        self.kind = scatter
+        self.scatter = np.zeros((matrices, n_features, n_features)) if matrices else None
+
+    def add(self, X: NDArray, z: NDArray[np.int64]) -> None:
+        """Take in rows of classes `z`."""
+        for start in range(0, len(X), _BLOCK):
+            self._add(X[start : start + _BLOCK], z[start : start + _BLOCK])
+
+    def _add(self, X: NDArray, z: NDArray[np.int64]) -> None:
+        found, codes = np.unique(z, return_inverse=True)
+        new = np.bincount(codes).astype(float)
+        members = np.zeros((len(found), len(X)))
+        members[codes, np.arange(len(X))] = 1 / new[codes]
+        means = members @ X
+        if self.scatter is not None:
+            # Centred in double precision, multiplied in that of the rows.
+            centred = (X - means[codes]).astype(X.dtype, copy=False)
+            if self.kind == "pooled":
+                self.scatter[0] += centred.T @ centred
+            else:
+                for i, k in enumerate(found):
+                    mine = centred[codes == i]
+                    self.scatter[k] += mine.T @ mine
+        before = self.counts[found]
+        gap = means - self.means[found]
+        weight = before * new / (before + new)
+        if self.kind == "pooled" and self.scatter is not None:
+            self.scatter[0] += (gap * weight[:, None]).T @ gap
+        elif self.scatter is not None:
+            self.scatter[found] += weight[:, None, None] * gap[:, :, None] * gap[:, None, :]
+        self.counts[found] += new
+        self.means[found] += gap * (new / (before + new))[:, None]
+
+    def spread(self, places: NDArray[np.int64], n_classes: int) -> Moments:
+        """The same moments where class k has become `places[k]` among `n_classes`."""
+        out = Moments(n_classes, self.means.shape[1], self.kind)
+        out.counts[places], out.means[places] = self.counts, self.means
+        if self.kind == "pooled":
+            out.scatter = self.scatter
+        elif self.scatter is not None and out.scatter is not None:
+            out.scatter[places] = self.scatter
+        return out
+
+    @property
+    def n(self) -> float:
+        return self.counts.sum()
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """Mean of all rows."""
+        return self.counts @ self.means / self.n
+
+    @property
+    def covariance(self) -> NDArray[np.float64]:
+        """Covariance of all rows, whatever their class (divided by n)."""
+        assert self.scatter is not None
+        gap = self.means - self.mean
+        return (self.scatter.sum(axis=0) + (gap * self.counts[:, None]).T @ gap) / self.n
+
+    @property
+    def class_covariances(self) -> NDArray[np.float64]:
+        """Covariance of each class (divided by its count)."""
+        assert self.kind == "class" and self.scatter is not None
+        return self.scatter / self.counts[:, None, None]
+
+    @property
+    def cross_covariance(self) -> NDArray[np.float64]:
+        """Covariance of the rows with the one-hot labels, shape (D, K)."""
+        return ((self.means - self.mean) * (self.counts / self.n)[:, None]).T
+
+
+def shrink(S: NDArray[np.float64], n: float) -> NDArray[np.float64]:
+    """The covariance S of n rows, shrunk towards a multiple of the identity by as much as its noise asks.
+
+    The weight of S is 1 - (tr S)² / n / (|S|² - (tr S)² / D), kept between 0 and 1 [1]_.
+
+    References
+    ----------
+    .. [1] T. Bodnar, A. K. Gupta and N. Parolya, "On the strong convergence of the optimal linear shrinkage estimator
+       for large dimensional covariance matrix", J. Multivariate Analysis, 2014.
+    """
+    d = len(S)
+    trace = np.trace(S)
+    spread = (S**2).sum() - trace**2 / d
+    weight = 1 - trace**2 / n / spread if spread > 0 else 0.0
+    weight = min(max(weight, 0.0), 1.0)
+    return weight * S + (1 - weight) * trace / d * np.eye(d)
+
+
+def root(S: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Square root of a symmetric positive semi-definite matrix."""
+    values, vectors = np.linalg.eigh(S)
+    return (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
+
+
+def inverse_root(S: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Inverse square root of a symmetric positive semi-definite matrix; what it annihilates stays annihilated."""
+    values, vectors = np.linalg.eigh(S)
+    kept = values > max(values[-1], 0) * len(S) * np.finfo(float).eps
+    return (vectors[:, kept] / np.sqrt(values[kept])) @ vectors[:, kept].T

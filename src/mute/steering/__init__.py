@@ -1,0 +1,17 @@
+"""Methods that move rows from one class to another, on the interface of the erasers."""
+
+from typing import Any
+
+from mute.methods import HOMES, class_of
+
+__all__ = sorted(name for name, home in HOMES.items() if home.startswith("mute.steering."))
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'mute.steering' has no attribute {name!r}")
+    return class_of(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
