@@ -65,9 +65,10 @@ METHODS: dict[str, Method] = {
     "mute-histogram": Method("MUtE", "the same with histograms", {"n_iterations": 20, "marginal": "histogram"}),
     "mute-oracle": Method("MUtE", "MUtE*: told the class", {"router": None}),
     "leace": Method("LEACE", "least-squares linear erasure"),
-    "leace-oracle": Method("OracleLEACE", "class means made equal; told the class"),
+    "leace-oracle": Method("OracleLEACE", "class means made equal; told the class", {"router": None}),
     "leace-freeform": Method("FreeFormLEACE", "least-squares erasure of a classifier's answer"),
-    "qleace": Method("QLEACE", "class means and covariances made equal; told the class"),
+    "qleace": Method("QLEACE", "class means and covariances made equal"),
+    "qleace-oracle": Method("QLEACE", "the same, told the class", {"router": None}),
     "inlp": Method("INLP", "null spaces of linear classifiers, one after the other"),
     "rlace": Method("RLACE", "linear projection by a minimax game", torch=True),
     "kernel": Method("KernelErasure", "RLACE on kernel features, brought back by a network", torch=True),
@@ -80,10 +81,10 @@ METHODS: dict[str, Method] = {
     "taco-task": Method("TaCo", "the same, sparing those that tell the task", task=True),
     "leopard": Method("LEOPARD", "projection that makes the classes' laws equal in MMD", torch=True),
     "leopard-cascaded": Method("LEOPARD", "the same after linear erasure", {"cascaded": True}, torch=True),
-    "mean-difference": Method("MeanDifference", "translation between class means; told the class"),
-    "linear-ot": Method("LinearOT", "affine transport between class laws; told the class"),
+    "mean-difference": Method("MeanDifference", "translation between class means"),
+    "linear-ot": Method("LinearOT", "affine transport between class laws"),
     "cfr": Method("GaussianCFR", "concept coordinates predicted from the others"),
-    "linear-surrogate": Method("LinearSurrogate", "least-squares copy of MUtE*; told the class"),
+    "linear-surrogate": Method("LinearSurrogate", "least-squares copy of MUtE"),
 }
 
 

@@ -51,36 +51,50 @@ class Moments:
             self._add(X[start : start + _BLOCK], z[start : start + _BLOCK])
 
     def _add(self, X: NDArray, z: NDArray[np.int64]) -> None:
-        found, codes = np.unique(z, return_inverse=True)
-        new = np.bincount(codes).astype(float)
-        members = np.zeros((len(found), len(X)))
-        members[codes, np.arange(len(X))] = 1 / new[codes]
+        counts = np.bincount(z, minlength=len(self.counts)).astype(float)
+        members = np.zeros((len(counts), len(X)))
+        members[z, np.arange(len(X))] = 1 / counts[z]
         means = members @ X
-        if self.scatter is not None:
-            # Centred in double precision, multiplied in that of the rows.
-            centred = (X - means[codes]).astype(X.dtype, copy=False)
-            if self.kind == "pooled":
-                self.scatter[0] += centred.T @ centred
-            else:
-                for i, k in enumerate(found):
-                    mine = centred[codes == i]
-                    self.scatter[k] += mine.T @ mine
-        before = self.counts[found]
-        gap = means - self.means[found]
-        weight = before * new / (before + new)
+        # Before the rows come in: their means shift those that the scatter was about.
+        self._combine(counts, means)
+        if self.scatter is None:
+            return
+        # Centred in double precision, multiplied in that of the rows.
+        centred = (X - means[z]).astype(X.dtype, copy=False)
+        if self.kind == "pooled":
+            self.scatter[0] += centred.T @ centred
+            return
+        for k in np.flatnonzero(counts):
+            mine = centred[z == k]
+            self.scatter[k] += mine.T @ mine
+
+    def _combine(self, counts: NDArray, means: NDArray) -> None:
+        """Counts and means of both, and what the distance of the means adds to the scatter."""
+        total = np.maximum(self.counts + counts, 1)
+        gap = means - self.means
+        weight = self.counts * counts / total
         if self.kind == "pooled" and self.scatter is not None:
             self.scatter[0] += (gap * weight[:, None]).T @ gap
         elif self.scatter is not None:
-            self.scatter[found] += weight[:, None, None] * gap[:, :, None] * gap[:, None, :]
-        self.counts[found] += new
-        self.means[found] += gap * (new / (before + new))[:, None]
+            for k in np.flatnonzero(weight):
+                self.scatter[k] += weight[k] * np.outer(gap[k], gap[k])
+        self.means = self.means + gap * (counts / total)[:, None]
+        self.counts = self.counts + counts
+
+    def merged(self, other: Moments) -> Moments:
+        """The moments of the rows of both; neither is changed."""
+        out = self.spread(np.arange(len(self.counts)), len(self.counts))
+        out._combine(other.counts, other.means)
+        if out.scatter is not None and other.scatter is not None:
+            out.scatter += other.scatter
+        return out
 
     def spread(self, places: NDArray[np.int64], n_classes: int) -> Moments:
         """The same moments where class k has become `places[k]` among `n_classes`."""
         out = Moments(n_classes, self.means.shape[1], self.kind)
         out.counts[places], out.means[places] = self.counts, self.means
-        if self.kind == "pooled":
-            out.scatter = self.scatter
+        if self.kind == "pooled" and self.scatter is not None:
+            out.scatter = self.scatter.copy()
         elif self.scatter is not None and out.scatter is not None:
             out.scatter[places] = self.scatter
         return out

@@ -230,7 +230,7 @@ def concept_values(n_rows: int, y: Any, concept: Any) -> NDArray[np.float64]:
     if not np.isfinite(values).all():
         raise MuteError(f"{name} contains NaN or infinity (inf); remove or fill these rows first")
     if not np.ptp(values, axis=0).any():
-        raise MuteError(f"{name} has the same value in all rows: there is nothing to erase")
+        raise MuteError(f"{name} has the same value in all rows (n_samples = {n_rows}): there is nothing to erase")
     return values
 
 

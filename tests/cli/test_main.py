@@ -218,7 +218,11 @@ def test_an_interrupted_command_leaves_nothing_behind(folder, tmp_path, model, n
     target.write_bytes(b"old")
     words = ["erase", str(model[0]), str(tmp_path / "big.npy"), "-o", str(target)]
     process = subprocess.Popen(
-        [sys.executable, "-c", "from mute.cli.main import run; run()", *words], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", "from mute.cli.main import run; run()", *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        # Whatever was started in the background ignores Ctrl-C, and so do its children unless told otherwise.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 60
     while len(os.listdir(tmp_path / "out")) < 2:  # until the temporary file is there

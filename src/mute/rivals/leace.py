@@ -1,0 +1,358 @@
+"""LEACE and its kin: least-squares concept erasure."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.base import ConceptEstimator
+from mute.errors import MuteError
+from mute.moments import Moments, shrink
+from mute.routing import NetworkRouter, fit_router
+from mute.steering.mean_difference import MeanDifference
+from mute.streaming import Streaming
+from mute.transport import GaussianTransport
+
+__all__ = ["LEACE", "QLEACE", "FreeFormLEACE", "OracleLEACE"]
+
+_BLOCK = 8192
+
+
+class LEACE(Streaming):
+    r"""Least-squares concept erasure: the smallest affine edit after which no linear classifier beats a constant.
+
+    :math:`x' = x - W^+ U U^\top W (x - \mu)`, where :math:`W = (\Sigma^{1/2})^+` whitens and U is an orthonormal basis
+    of the columns of :math:`W \Sigma_{xz}`; :math:`\Sigma_{xz}` is the covariance of the rows with the one-hot labels.
+
+    Parameters
+    ----------
+    method : {"leace", "orth"}, default="leace"
+        "orth" takes W = I: the orthogonal projection, which edits more.
+    shrinkage : bool, default=True
+        Estimate the covariance with linear shrinkage. It changes how small the edit is, not what is erased.
+    tolerance : float, default=1e-6
+        Directions whose singular value in :math:`W \Sigma_{xz}` is below this share of the largest are left in. (The
+        public implementation leaves in what is below 0.01 in absolute terms, and with it classes of few rows.)
+    concept_type : {"categorical", "continuous"}, default="categorical"
+        A continuous concept is one number or one vector for each row.
+
+    Attributes
+    ----------
+    mean_ : array of shape (D,)
+    read_, remove_ : arrays of shape (D, r)
+        An erased row is ``x - (x - mean_) @ read_ @ remove_.T``; r is at most K - 1.
+    projection_ : array of shape (D, D)
+        The projector P = I - remove_ read_ᵀ.
+    moments_ : Moments
+        What was gathered so far; not kept in files.
+    classes_, n_features_in_, feature_names_in_
+        As in `MUtE`.
+
+    Notes
+    -----
+    *Guarantees.* On the rows of the fit the covariance of erased rows with the labels is zero, so no linear predictor
+    of the concept, under any convex loss, beats a constant. The mean is kept. Without shrinkage no other affine map
+    with this property moves the rows less, in any quadratic norm.
+
+    *Limits.* Only linear predictors are guarded against: covariances and shapes still tell the class. On new rows
+    the covariance is zero up to the sampling error of the class means.
+
+    *Labels.* Not needed to transform.
+
+    *Cost.* O(nD² + D³) to fit, O(nDK) to transform. Can be fitted block by block with `partial_fit`.
+
+    References
+    ----------
+    N. Belrose, D. Schneider-Joseph, S. Ravfogel, R. Cotterell, E. Raff and S. Biderman, "LEACE: Perfect linear concept
+    erasure in closed form", NeurIPS 2023.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mute.rivals import LEACE
+    >>> rng = np.random.default_rng(0)
+    >>> z = np.repeat([0, 1, 2], 500)
+    >>> X = rng.normal(size=(1500, 4)) + 3 * np.eye(4)[z]
+    >>> Q = LEACE().fit_transform(X, z)
+    >>> bool(np.allclose([Q[z == k].mean(axis=0) for k in range(3)], X.mean(axis=0)))
+    True
+    """
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {}}
+    _STORED: ClassVar[dict[str, str]] = {"mean_": "D", "read_": "D r", "remove_": "D r"}
+    _SCATTER: ClassVar[str | None] = "pooled"
+
+    mean_: NDArray[np.float64]
+    read_: NDArray[np.float64]
+    remove_: NDArray[np.float64]
+
+    def __init__(
+        self,
+        *,
+        method: str = "leace",
+        shrinkage: bool = True,
+        tolerance: float = 1e-6,
+        concept_type: str = "categorical",
+    ) -> None:
+        self.method = method
+        self.shrinkage = shrinkage
+        self.tolerance = tolerance
+        self.concept_type = concept_type
+
+    def _check_settings(self) -> None:
+        if self.method not in ("leace", "orth"):
+            raise MuteError(f'method must be "leace" or "orth", not {self.method!r}')
+        if not isinstance(self.tolerance, int | float) or not 0 <= self.tolerance < 1:
+            raise MuteError(f"tolerance must be at least 0 and below 1, not {self.tolerance!r}")
+
+    def _gather(self, X: NDArray, z: NDArray) -> Moments:
+        if z.ndim == 1:
+            return super()._gather(X, z)
+        # One class of rows that have the concept beside them: their covariance holds that of both.
+        moments = Moments(1, X.shape[1] + z.shape[1], "pooled")
+        moments.add(np.concatenate([X.astype(float), z], axis=1), np.zeros(len(X), np.int64))
+        return moments
+
+    def _solve(self) -> None:
+        d = self.n_features_in_
+        mean, S = self.moments_.mean, self.moments_.covariance
+        cross = S[:d, d:] if self.concept_type == "continuous" else self.moments_.cross_covariance
+        self.mean_, S = mean[:d], S[:d, :d]
+        if self.method == "orth":
+            U = _column_basis(cross, self.tolerance)
+            self.read_, self.remove_ = U, U
+            return
+        values, V = np.linalg.eigh(shrink(S, self.moments_.n) if self.shrinkage else S)
+        kept = values > max(values[-1], 0) * d * np.finfo(float).eps
+        V, size = V[:, kept], np.sqrt(values[kept])
+        # In the basis of the eigenvectors W is diagonal, and its size is that of what is kept.
+        U = _column_basis((V / size).T @ cross, self.tolerance)
+        self.read_, self.remove_ = (V / size) @ U, (V * size) @ U
+
+    @property
+    def projection_(self) -> NDArray[np.float64]:
+        return np.eye(len(self.mean_)) - self.remove_ @ self.read_.T
+
+    def _erase(self, X: NDArray) -> NDArray[np.floating]:
+        mean, read, remove = (a.astype(X.dtype, copy=False) for a in (self.mean_, self.read_, self.remove_))
+        return X - ((X - mean) @ read) @ remove.T
+
+    def _check_restored(self) -> None:
+        if not np.allclose(self.read_.T @ self.remove_, np.eye(self.read_.shape[1]), atol=1e-6):
+            raise MuteError("its map is not a projection")
+
+
+def _column_basis(M: NDArray[np.float64], tolerance: float) -> NDArray[np.float64]:
+    """Orthonormal basis of the columns of M, without directions below `tolerance` of the largest."""
+    U, size, _ = np.linalg.svd(M, full_matrices=False)
+    floor = max(M.shape) * np.finfo(float).eps
+    return U[:, size > size.max(initial=0.0) * max(tolerance, floor)]
+
+
+class OracleLEACE(MeanDifference):
+    r"""LEACE for rows whose class is known: every class gets the mean of all rows, :math:`x' = x - \mu_z + \mu`.
+
+    Parameters
+    ----------
+    router : {"mlp", "logistic"}, classifier or None, default="mlp"
+        Chooses the class of a row whose label is not given; with None labels must always be given.
+    random_state : int, RandomState or None
+        For the router.
+
+    Attributes
+    ----------
+    means_, mean_, moments_, classes_, router_, routing_, n_features_in_, feature_names_in_
+        As in `MeanDifference`, which it is at strength 1.
+
+    Notes
+    -----
+    *Guarantees.* With true labels, all classes have one mean on the rows of the fit, by the smallest edit of all
+    functions of row and label: smaller than LEACE's. Given the class it can be undone.
+
+    *Limits.* An edit that depends on the label can add what a nonlinear probe reads: two clouds laid onto each other
+    are told apart by their covariances. Where rows are routed, those of the wrong class move the wrong way.
+
+    *Labels.* The router stands in for those that are not given; without it they are needed.
+
+    *Cost.* O(nD). Can be fitted block by block with `partial_fit`.
+
+    References
+    ----------
+    N. Belrose, D. Schneider-Joseph, S. Ravfogel, R. Cotterell, E. Raff and S. Biderman, "LEACE: Perfect linear concept
+    erasure in closed form", NeurIPS 2023.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mute.rivals import OracleLEACE
+    >>> X, z = np.array([[0.0, 0.0], [2.0, 0.0], [5.0, 4.0], [7.0, 4.0]]), ["a", "a", "b", "b"]
+    >>> OracleLEACE(router=None).fit(X, z).transform(X, concept=z)
+    array([[2.5, 2. ],
+           [4.5, 2. ],
+           [2.5, 2. ],
+           [4.5, 2. ]])
+    """
+
+    strength = 1.0
+
+    def __init__(self, *, router: Any = "mlp", random_state: Any = None) -> None:
+        self.router = router
+        self.random_state = random_state
+
+
+class QLEACE(GaussianTransport):
+    r"""Quadratic LEACE: every class gets the mean and the covariance of the classes' Wasserstein barycentre.
+
+    :math:`x' = A_k(x - \mu_k) + \mu` with
+    :math:`A_k = \Sigma_k^{-1/2}(\Sigma_k^{1/2} \bar S \Sigma_k^{1/2})^{1/2} \Sigma_k^{-1/2}`.
+
+    Parameters
+    ----------
+    shrinkage : bool, default=True
+        Estimate the class covariances with linear shrinkage.
+    router : {"mlp", "logistic"}, classifier or None, default="mlp"
+        Chooses the class of a row whose label is not given; with None labels must always be given.
+    random_state : int, RandomState or None
+        For the router.
+
+    Attributes
+    ----------
+    means_, mean_, covariances_, pushes_, moments_, classes_, router_, routing_, n_features_in_, feature_names_in_
+        As in `LinearOT`, which does the same with a ridge in place of the shrinkage.
+
+    Notes
+    -----
+    *Guarantees.* With true labels and without shrinkage, all classes have one mean and one covariance on the rows of
+    the fit, by the least displacement, so no quadratic probe beats a constant there. Given the class it can be undone.
+    The shared mean is that of all rows, the one of least displacement (the authors take the mean of class means).
+
+    *Limits.* Two moments only: shapes still tell the class. On new rows it shows the noise of K covariances, as any
+    class-conditional whitening does.
+
+    *Labels.* The router stands in for those that are not given; without it they are needed.
+
+    *Cost.* O(nD² + K D³) to fit, O(nD²) to transform. Can be fitted block by block with `partial_fit`.
+
+    References
+    ----------
+    N. Belrose, D. Schneider-Joseph, S. Ravfogel, R. Cotterell, E. Raff and S. Biderman, "LEACE: Perfect linear concept
+    erasure in closed form", NeurIPS 2023; the quadratic form is in their library.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mute.rivals import QLEACE
+    >>> rng = np.random.default_rng(0)
+    >>> z = np.repeat(["a", "b"], 1000)
+    >>> X = rng.normal(size=(2000, 2)) * np.where(z == "a", 1.0, 3.0)[:, None]
+    >>> Q = QLEACE(shrinkage=False, router=None).fit(X, z).transform(X, concept=z)
+    >>> bool(np.allclose(np.cov(Q[z == "a"].T), np.cov(Q[z == "b"].T)))
+    True
+    """
+
+    def __init__(self, *, shrinkage: bool = True, router: Any = "mlp", random_state: Any = None) -> None:
+        self.shrinkage = shrinkage
+        self.router = router
+        self.random_state = random_state
+
+    def _estimate(self, moments: Moments) -> NDArray[np.float64]:
+        covariances = moments.class_covariances
+        if not self.shrinkage:
+            return covariances
+        return np.array([shrink(S, n) for S, n in zip(covariances, moments.counts, strict=True)])
+
+
+class FreeFormLEACE(ConceptEstimator):
+    r"""LEACE by any function of the row: what a classifier says of the concept is erased.
+
+    :math:`x' = x - \Sigma_{xg} \Sigma_{gg}^+ (g(x) - E g)`, where g(x) are the class probabilities of a classifier.
+    Were they exact, :math:`g(x) = E[Z | x]`, this would be the smallest edit of all functions of x after which no
+    linear classifier beats a constant.
+
+    Parameters
+    ----------
+    classifier : {"mlp", "logistic"}, default="mlp"
+    random_state : int, RandomState or None
+        Two fits with the same int give the same eraser.
+
+    Attributes
+    ----------
+    classifier_ : NetworkRouter
+        The classifier g.
+    chance_ : array of shape (K,)
+        Mean of its answers.
+    slope_ : array of shape (K, D)
+        An erased row is ``x - (g(x) - chance_) @ slope_``.
+    routing_ : RoutingReport
+        How the classifier does on rows it has not learned from.
+    classes_, n_features_in_, feature_names_in_
+        As in `MUtE`.
+
+    Notes
+    -----
+    *Guarantees.* On the rows of the fit the covariance of erased rows with g is zero.
+
+    *Limits.* The covariance with the labels themselves is zero only as far as g is calibrated. A nonlinear probe may
+    read g(x) from the erased row, since the edit is a function of it.
+
+    *Labels.* Not needed to transform.
+
+    *Cost.* Training the classifier, and O(nDK).
+
+    References
+    ----------
+    N. Belrose, D. Schneider-Joseph, S. Ravfogel, R. Cotterell, E. Raff and S. Biderman, "LEACE: Perfect linear concept
+    erasure in closed form", NeurIPS 2023.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mute.rivals import FreeFormLEACE
+    >>> rng = np.random.default_rng(0)
+    >>> z = np.repeat([0, 1], 500)
+    >>> X = rng.normal(size=(1000, 4)) + 2 * z[:, None]
+    >>> eraser = FreeFormLEACE(classifier="logistic", random_state=0).fit(X, z)
+    >>> g = eraser.classifier_.predict_proba(X)
+    >>> bool(abs(np.cov(eraser.transform(X).T, g.T)[:4, 4:]).max() < 1e-10)
+    True
+    """
+
+    _STORED: ClassVar[dict[str, str]] = {"classifier_": "network D", "chance_": "K", "slope_": "K D"}
+
+    classifier_: NetworkRouter
+    chance_: NDArray[np.float64]
+    slope_: NDArray[np.float64]
+
+    def __init__(self, *, classifier: str = "mlp", random_state: Any = None) -> None:
+        self.classifier = classifier
+        self.random_state = random_state
+
+    def _check_settings(self) -> None:
+        if self.classifier not in ("mlp", "logistic"):
+            raise MuteError(f'classifier must be "mlp" or "logistic", not {self.classifier!r}')
+
+    def _learn(self, X: NDArray, z: NDArray) -> None:
+        router, _, self.routing_ = fit_router(
+            self.classifier, X, z, np.arange(len(X)), self._encoder, self._generator()
+        )
+        self.classifier_ = cast("NetworkRouter", router)
+        beside = Moments(1, X.shape[1] + len(self._encoder), "pooled")
+        for start in range(0, len(X), _BLOCK):
+            rows = X[start : start + _BLOCK]
+            g = self.classifier_.predict_proba(rows)
+            beside.add(np.concatenate([rows, g], axis=1).astype(float), np.zeros(len(rows), np.int64))
+        d, S = X.shape[1], beside.covariance
+        self.chance_ = beside.mean[d:]
+        # The probabilities sum to one: K - 1 directions count.
+        self.slope_ = np.linalg.pinv(S[d:, d:], rcond=1e-10, hermitian=True) @ S[d:, :d]
+
+    def _erase(self, X: NDArray) -> NDArray[np.floating]:
+        g = self.classifier_.predict_proba(X) - self.chance_.astype(X.dtype)
+        return X - g @ self.slope_.astype(X.dtype)
+
+    def _check_restored(self) -> None:
+        if self.classifier_.n_outputs != len(self.chance_):
+            raise MuteError("its classifier does not fit its labels")
+        self.classifier_ = NetworkRouter(self.classifier_.weights, self.classifier_.biases)
