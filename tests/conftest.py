@@ -32,3 +32,23 @@ def cli(monkeypatch, capsys):
 
     yield call
     signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def sabotage(monkeypatch):
+    """Let `mute compare` find a method of this name that ends in an error."""
+    from mute.evaluation import compare
+    from mute.methods import METHODS, Method
+
+    def add(name, error):
+        real = compare.make
+
+        def make(asked, **settings):
+            if asked == name:
+                raise error
+            return real(asked, **settings)
+
+        monkeypatch.setitem(METHODS, name, Method("LEACE", "broken"))
+        monkeypatch.setattr(compare, "make", make)
+
+    return add

@@ -62,7 +62,8 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     with write_atomically(path) as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for name in names:
-            file.write(memoryview(tensors[name]).cast("B"))
+            if tensors[name].size:  # an empty array has no bytes to view
+                file.write(memoryview(tensors[name]).cast("B"))
 
 
 def load(path: str | os.PathLike[str], *, router: Any = None) -> Any:

@@ -60,6 +60,7 @@ class Method:
 
 
 METHODS: dict[str, Method] = {
+    "none": Method("none", "the rows as they are"),
     "mute": Method("MUtE", "MUtE, number of layers chosen on rows set aside"),
     "mute-20": Method("MUtE", "MUtE with 20 layers", {"n_iterations": 20}),
     "mute-histogram": Method("MUtE", "the same with histograms", {"n_iterations": 20, "marginal": "histogram"}),
@@ -112,6 +113,10 @@ def make(name: str, **settings: Any) -> Any:
     MUtE(n_iterations=20, random_state=0)
     """
     method = method_of(name)
+    if method.kind == "none":
+        from sklearn.preprocessing import FunctionTransformer
+
+        return FunctionTransformer()
     cls = class_of(method.kind)
     known = cls._get_param_names()
     if "random_state" not in known:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Moments", "inverse_root", "root", "shrink"]
+__all__ = ["Moments", "inverse_root", "least_squares", "root", "shrink"]
 
 _BLOCK = 8192
+# Variances below this share of the largest are what rounding leaves of none at all.
+_NO_VARIANCE = 1e-12
 
 
 class Moments:
@@ -156,3 +158,14 @@ def inverse_root(S: NDArray[np.float64]) -> NDArray[np.float64]:
     values, vectors = np.linalg.eigh(S)
     kept = values > max(values[-1], 0) * len(S) * np.finfo(float).eps
     return (vectors[:, kept] / np.sqrt(values[kept])) @ vectors[:, kept].T
+
+
+def least_squares(S: NDArray[np.float64], cross: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
+    """Slopes that best give y from x, shape (D, m), from Cov(x) = S and Cov(x, y) = cross.
+
+    The penalty is `ridge` times the mean variance of x. Directions in which x does not vary have no slope.
+    """
+    values, vectors = np.linalg.eigh(S)
+    varies = values > max(values[-1], 0) * _NO_VARIANCE
+    vectors = vectors[:, varies]
+    return (vectors / (values[varies] + ridge * np.trace(S) / len(S))) @ (vectors.T @ cross)

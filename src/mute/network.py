@@ -81,7 +81,7 @@ class Network:
         for start in range(0, len(X), _BLOCK):
             h = X[start : start + _BLOCK]
             n = len(h)
-            # BLAS takes another path for very few rows; padded, one row gets the same answer as a thousand.
+            # BLAS takes other paths for very few rows; padded, they get the answers of many but for rounding.
             h = np.concatenate([h, np.zeros((-n % 16, h.shape[1]), h.dtype)]) if n % 16 else h
             for i, (w, b) in enumerate(layers):
                 h = h @ w + b

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from mute import MUtE
-from mute.evaluation.compare import METHODS
 
 QUICK = ("--adversaries", "logistic,quadratic")
 
@@ -92,11 +91,8 @@ def test_bad_input(cli, folder, monkeypatch, words, message) -> None:
     assert not list(folder.glob("a.*"))
 
 
-def test_compare_columns_of_one_file(cli, folder, tmp_path, monkeypatch) -> None:
-    def broken(seed: int) -> None:
-        raise RuntimeError("no such luck")
-
-    monkeypatch.setitem(METHODS, "broken", broken)
+def test_compare_columns_of_one_file(cli, folder, tmp_path, sabotage) -> None:
+    sabotage("broken", RuntimeError("no such luck"))
     table = folder / "all.csv"
     words = (
         "compare", table, "--concept", f"{table}:kind", "--task", f"{table}:task",
@@ -117,19 +113,16 @@ def test_compare_columns_of_one_file(cli, folder, tmp_path, monkeypatch) -> None
     assert parts[0].stat().st_mtime_ns != stamp
 
 
-def test_compare_fails_when_nothing_is_left(cli, folder, tmp_path, monkeypatch) -> None:
-    monkeypatch.setitem(METHODS, "none", lambda seed: 1 / 0)
+def test_compare_fails_when_nothing_is_left(cli, folder, tmp_path, sabotage) -> None:
+    sabotage("none", ZeroDivisionError())
     code, text, err = cli(
         "compare", folder / "x_new.npy", "--concept", folder / "z_new.npy", "--methods", "none", "-o", tmp_path / "c.md"
     )  # fmt: skip
     assert code == 1 and "ZeroDivisionError" in text and "every method failed" in err
 
 
-def test_an_interrupted_comparison_says_what_it_keeps(cli, folder, tmp_path, monkeypatch) -> None:
-    def stopped(seed: int) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setitem(METHODS, "stopped", stopped)
+def test_an_interrupted_comparison_says_what_it_keeps(cli, folder, tmp_path, sabotage) -> None:
+    sabotage("stopped", KeyboardInterrupt())
     code, _, err = cli(
         "compare", folder / "x_new.npy", "--concept", folder / "z_new.npy", "--methods", "none,stopped",
         "-o", tmp_path / "c.md", *QUICK,

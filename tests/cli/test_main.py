@@ -70,7 +70,7 @@ def test_fit_erase_and_counterfactual_equal_the_api(cli, folder, tmp_path, rows,
     target = tmp_path / "model.safetensors"
     code, out, err = cli("fit", folder / x, "--concept", f"{folder}/{z}", "-o", target, "--iterations", 4)
     assert code == 0, err
-    assert "fitted 4 layers" in out
+    assert "fitted MUtE of 4 layers" in out
     eraser = mute.MUtE(4, random_state=0).fit(data, labels)
     assert cli("erase", target, folder / x, "-o", tmp_path / "q.npy")[0] == 0
     np.testing.assert_array_equal(np.load(tmp_path / "q.npy"), eraser.transform(data))
@@ -197,7 +197,7 @@ def test_misspelt_commands_exit_2(cli, words):
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], *([c, "--help"] for c in ("fit", "erase", "counterfactual", "inspect", "demo"))]
+    "words", [["--help"], *([c, "--help"] for c in ("fit", "erase", "counterfactual", "inspect", "methods", "demo"))]
 )
 def test_help(cli, words):
     code, out, _ = cli(*words, "--help")

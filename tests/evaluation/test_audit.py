@@ -10,7 +10,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from mute import Histogram, MUtE, audit
 from mute.errors import MuteError
-from mute.evaluation.compare import METHODS, compare
+from mute.evaluation.compare import compare
 
 QUICK = ["logistic", "quadratic", "boosting"]
 
@@ -228,13 +228,9 @@ def test_bad_input(what: str, message: str, fitted: tuple) -> None:
         bad(what, fitted)
 
 
-def test_comparison_resumes_and_survives_a_failure(fitted: tuple, tmp_path: Any, monkeypatch: Any) -> None:
+def test_comparison_resumes_and_survives_a_failure(fitted: tuple, tmp_path: Any, sabotage: Any) -> None:
     _, X, (z, y), _ = fitted
-
-    def broken(seed: int) -> Any:
-        raise RuntimeError("no such luck")
-
-    monkeypatch.setitem(METHODS, "broken", broken)
+    sabotage("broken", RuntimeError("no such luck"))
     options = {"task": y, "folder": tmp_path, "adversaries": ["logistic"], "methods": "none,broken,mute-20"}
     first = compare(X, z, **options)
     assert list(first.reports) == ["none", "mute-20"]
@@ -243,7 +239,7 @@ def test_comparison_resumes_and_survives_a_failure(fitted: tuple, tmp_path: Any,
     assert verdicts == {"none": "not erased", "mute-20": "erased"}
     assert "broken failed: RuntimeError: no such luck" in first.to_markdown()
 
-    monkeypatch.setitem(METHODS, "none", broken)
+    sabotage("none", RuntimeError("no such luck"))
     again = compare(X, z, **options)
     assert again.reports["none"] == first.reports["none"], "what was finished is not made again"
     other = compare(X, z, **{**options, "random_state": 1, "methods": ["none"]})
@@ -256,6 +252,10 @@ def test_comparison_bad_input(fitted: tuple) -> None:
         compare(X, z, methods="mute,nonsense")
     with pytest.raises(MuteError, match="fit_share"):
         compare(X, z, fit_share=1.5)
+    with pytest.raises(MuteError, match="empty list"):
+        compare(X, z, methods=[])
+    with pytest.raises(MuteError, match="'taco-task' learns from the labels of a task"):
+        compare(X, z, methods="none,taco-task")
 
 
 def test_rows_with_fewer_classes_than_the_eraser_knows() -> None:

@@ -205,6 +205,16 @@ def test_save_and_load(tmp_path, make, rows: tuple[NDArray, NDArray]) -> None:
     assert again.transform(X.astype(np.float32)).dtype == np.float32
 
 
+def test_nothing_to_erase(tmp_path) -> None:
+    """Classes with one mean: no direction is removed, and the model of no directions can be stored."""
+    X = np.random.default_rng(0).normal(size=(50, 3)).repeat(2, axis=0)
+    eraser = LEACE(tolerance=0.0).fit(X, np.arange(100) % 2)
+    assert eraser.read_.shape[1] == 0 or np.abs(eraser.projection_ - np.eye(3)).max() < 1
+    eraser.read_ = eraser.remove_ = np.empty((3, 0))
+    eraser.save(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(mute.load(tmp_path / "model.safetensors").transform(X), X)
+
+
 @pytest.mark.parametrize(
     ("eraser", "message"),
     [

@@ -1,4 +1,4 @@
-"""The command line: fit, erase, counterfactual, inspect, demo; audit and compare are in `judging`.
+"""The command line: fit, erase, counterfactual, inspect, methods, demo; audit and compare are in `judging`.
 
 Exit codes: 0 done; 1 something given cannot be used (one line says what); 2 the command itself is misspelt;
 3 and 4 the verdict of an audit; 130 interrupted.
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mute.cli.tables import Matrix
-    from mute.eraser import MUtE
 
 __all__ = ["app", "run"]
 
@@ -137,52 +136,128 @@ def fit(
     x: Rows,
     concept: Annotated[str, typer.Option("--concept", help="Labels: labels.csv:gender, z.npy, z.txt, ...")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model (.safetensors).")],
-    iterations: Annotated[str, typer.Option(help="Number of layers, or auto: stop by a fresh adversary.")] = "auto",
-    router: Annotated[RouterName, typer.Option(help="Who chooses the class of a row without label.")] = RouterName.mlp,
+    method: Annotated[
+        str,
+        typer.Option("--method", "-m", help="mute, leace, farm, ...; farm:paper-glove for a preset. See `methods`."),
+    ] = "mute",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; repeat for more.")
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="Labels of a task, for methods that spare it.")] = None,
+    iterations: Annotated[
+        str | None,
+        typer.Option(help="mute: number of layers, or auto: stop by a fresh adversary.", show_default="auto"),
+    ] = None,
+    router: Annotated[
+        RouterName | None, typer.Option(help="Who chooses the class of a row without label.", show_default="mlp")
+    ] = None,
     marginal: Annotated[
-        MarginalName, typer.Option(help="Kind of one-dimensional map; paper: its histogram and floor.")
-    ] = MarginalName.quantile,
-    rotation: Annotated[RotationName, typer.Option(help="Schedule of rotations.")] = RotationName.alternate,
+        MarginalName | None,
+        typer.Option(
+            help="mute: kind of one-dimensional map; paper: its histogram and floor.", show_default="quantile"
+        ),
+    ] = None,
+    rotation: Annotated[
+        RotationName | None, typer.Option(help="mute: schedule of rotations.", show_default="alternate")
+    ] = None,
     keep_norm: Annotated[
-        bool, typer.Option("--keep-norm", help="Counterfactuals get the norm of their source (unit-norm encoders).")
+        bool, typer.Option("--keep-norm", help="mute: counterfactuals get the norm of their source.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same model.")] = 0,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
     """Fit an eraser: mute fit X.npy --concept labels.csv:gender -o gender.safetensors"""
+    from threadpoolctl import threadpool_limits
+
     from mute.cli.tables import open_matrix, read_labels, split_spec
     from mute.files import check_target
+    from mute.methods import make, method_of
 
     check_target(output)
-    if iterations != "auto" and not iterations.isdecimal():
-        raise MuteError(f"--iterations must be auto or a whole number, not {iterations!r}")
-    labels = read_labels(concept)
-    same_file = split_spec(concept)[0] == split_spec(x)[0]
-    matrix = open_matrix(x, exclude=[split_spec(concept)[1] or ""] if same_file else [])
-    _check_lengths(concept, labels, matrix)
+    settings: dict[str, Any] = {"random_state": seed} | _settings(set_ or [])
+    if iterations is not None:
+        if iterations != "auto" and not iterations.isdecimal():
+            raise MuteError(f"--iterations must be auto or a whole number, not {iterations!r}")
+        settings["n_iterations"] = iterations if iterations == "auto" else int(iterations)
+    if router is not None:
+        settings["router"] = None if router is RouterName.none else router.value
+    if marginal is not None:
+        settings["marginal"] = _paper_histogram() if marginal is MarginalName.paper else marginal.value
+    if rotation is not None:
+        settings["rotation"] = rotation.value
+    if keep_norm:
+        settings["keep_norm"] = True
+    if method_of(method).kind == "none":
+        raise MuteError("the method none leaves the rows as they are: there is nothing to fit")
+    if method_of(method).task and task is None:
+        raise MuteError(f"the method {method} learns from the labels of a task; give --task FILE:COLUMN")
+    eraser = make(method, **settings)
+    if hasattr(eraser, "n_threads"):
+        eraser.set_params(n_threads=threads)
+    specs = [concept] if task is None else [concept, task]
+    labels = [read_labels(spec) for spec in specs]
+    beside = [split_spec(spec)[1] or "" for spec in specs if split_spec(spec)[0] == split_spec(x)[0]]
+    matrix = open_matrix(x, exclude=beside)
+    for spec, values in zip(specs, labels, strict=True):
+        _check_lengths(spec, values, matrix)
     console = _console(quiet)
-    from mute import Histogram, MUtE
-
-    eraser = MUtE(
-        iterations if iterations == "auto" else int(iterations),
-        router=None if router is RouterName.none else router.value,
-        rotation=rotation.value,
-        marginal=Histogram(bins=1000, alpha=1e-10, floor="add") if marginal is MarginalName.paper else marginal.value,
-        keep_norm=keep_norm,
-        n_threads=threads,
-        random_state=seed,
-    )
     start = time.perf_counter()
     rows = matrix.to_numpy()
     console.print(f"fitting on {matrix.shape[0]:,} rows of {matrix.shape[1]:,} columns ...", highlight=False)
-    with _warnings_shown(console), _fit_progress(eraser, quiet):
-        eraser.fit(rows, labels)
-    eraser._fitted_on |= {"x": Path(split_spec(x)[0]).name, "concept": concept.rsplit("/", 1)[-1]}
+    with _warnings_shown(console), _fit_progress(eraser, quiet), threadpool_limits(threads):
+        try:
+            eraser.fit(rows, labels[0], **({"task": labels[1]} if task is not None else {}))
+        except TypeError as error:
+            if task is None or "task" not in str(error):
+                raise
+            raise MuteError(f"the method {method} does not use the labels of a task; leave --task out") from None
+    eraser._fitted_on |= {"x": Path(split_spec(x)[0]).name, "concept": concept.rsplit("/", 1)[-1], "method": method}
     eraser.save(output)
-    console.print(f"fitted {eraser.n_iterations_} layers in {_clock(time.perf_counter() - start)}", highlight=False)
+    layers = f" of {eraser.n_iterations_} layers" if method_of(method).kind == "MUtE" else ""
+    took = _clock(time.perf_counter() - start)
+    console.print(f"fitted {type(eraser).__name__}{layers} in {took}", highlight=False)
     _print_summary(console, eraser)
     console.print(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)", highlight=False)
+
+
+def _settings(pairs: list[str]) -> dict[str, Any]:
+    """What --set gives: JSON where it is JSON, else text."""
+    import json
+
+    out = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise MuteError(f"--set takes NAME=VALUE, not {pair!r}")
+        try:
+            out[name] = json.loads({"None": "null", "True": "true", "False": "false"}.get(text, text))
+        except ValueError:
+            out[name] = text
+    return out
+
+
+def _paper_histogram() -> Any:
+    from mute import Histogram
+
+    return Histogram(bins=1000, alpha=1e-10, floor="add")
+
+
+@app.command()
+def methods() -> None:
+    """List the methods that `fit` and `compare` know, with their presets."""
+    from rich.table import Table
+
+    from mute.methods import METHODS, class_of
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    for name in ("method", "what it does", "needs", "presets"):
+        table.add_column(name)
+    for name, method in METHODS.items():
+        needs = [word for word, needed in (("task labels", method.task), ("torch", method.torch)) if needed]
+        presets = [] if method.kind == "none" else list(class_of(method.kind).PRESETS)
+        table.add_row(name, method.about, ", ".join(needs), ", ".join(presets))
+    _console(False).print(table)
 
 
 @app.command(epilog=_INPUTS)
@@ -212,7 +287,7 @@ def counterfactual(
     """Move rows to another label: mute counterfactual gender.safetensors X.npy --to female -o X_cf.npy"""
     from mute.cli.tables import read_labels, split_spec
 
-    eraser = _load(model, threads)
+    eraser = _load(model, threads, "counterfactual")
     label = _parse_label(eraser, to)
     targets = None
     if label is None:
@@ -246,23 +321,26 @@ def inspect(
     console = _console(False)
     about = describe(model)
     console.print(f"[bold]{model}[/bold]  {about['kind']}, {about['bytes'] / 1e6:.1f} MB", highlight=False)
-    flow = eraser.flow_
-    console.print(
-        f"  {flow.n_layers} layers, {flow.n_features} columns, {flow.n_classes} classes, "
-        f"{flow.values.shape[3]} knots, {flow.dtype.name}",
-        highlight=False,
-    )
+    if hasattr(eraser, "flow_"):
+        flow = eraser.flow_
+        console.print(
+            f"  {flow.n_layers} layers, {flow.n_features} columns, {flow.n_classes} classes, "
+            f"{flow.values.shape[3]} knots, {flow.dtype.name}",
+            highlight=False,
+        )
+    settings = ", ".join(f"{name}={value!r}" for name, value in eraser.get_params(deep=False).items())
+    console.print(f"  settings: {settings}", highlight=False, markup=False)
     for name, value in about["provenance"].items():
         console.print(f"  {name}: {value}", highlight=False)
-    if about["kind"] == "MUtE":
-        _print_summary(console, eraser)
-        if layers and eraser.diagnostics_ is not None:
-            typer.echo(str(eraser.diagnostics_))
-        if plot is not None:
-            if eraser.diagnostics_ is None:
-                raise MuteError(f"{model} was fitted without diagnostics; there is nothing to draw")
-            eraser.diagnostics_.plot(plot)
-            console.print(f"wrote {plot}", highlight=False)
+    _print_summary(console, eraser)
+    diagnostics = getattr(eraser, "diagnostics_", None)
+    if layers and diagnostics is not None:
+        typer.echo(str(diagnostics))
+    if plot is not None:
+        if diagnostics is None:
+            raise MuteError(f"{model} has no diagnostics of its layers; there is nothing to draw")
+        diagnostics.plot(plot)
+        console.print(f"wrote {plot}", highlight=False)
 
 
 @app.command()
@@ -289,11 +367,14 @@ def _load_any(model: Path) -> Any:
     return mute.load(model)
 
 
-def _load(model: Path, threads: int | None) -> MUtE:
+def _load(model: Path, threads: int | None, needs: str = "needs_concept") -> Any:
+    """The eraser of a file, which must have what the command `needs`."""
     eraser = _load_any(model)
-    if type(eraser).__name__ != "MUtE":
-        raise MuteError(f"{model} holds a {type(eraser).__name__}; this command needs an eraser written by `mute fit`")
-    eraser.set_params(n_threads=threads)
+    if not hasattr(eraser, needs):
+        what = "counterfactuals" if needs == "counterfactual" else "an eraser written by `mute fit`"
+        raise MuteError(f"{model} holds a {type(eraser).__name__}; this command needs {what}")
+    if hasattr(eraser, "n_threads"):
+        eraser.set_params(n_threads=threads)
     return eraser
 
 
@@ -304,14 +385,14 @@ def _check_lengths(name: str, labels: np.ndarray, matrix: Matrix) -> None:
         )
 
 
-def _parse_label(eraser: MUtE, text: str) -> Any:
+def _parse_label(eraser: Any, text: str) -> Any:
     """The label of the model that `text` writes, whatever its type; None if there is none."""
     matches = [label for label in eraser.classes_.tolist() if str(label) == text]
     return matches[0] if matches else None
 
 
 def _stream(
-    eraser: MUtE,
+    eraser: Any,
     x: str,
     output: Path,
     concept: str | None,
@@ -370,14 +451,19 @@ def _on_terminal(quiet: bool) -> dict[str, Any]:
 
 @contextmanager
 def _fit_progress(eraser: Any, quiet: bool) -> Iterator[None]:
-    """A bar over the layers, by scikit-learn's callback interface."""
+    """A bar over the layers, epochs or whatever the fit counts."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from mute.cli.progress import LayerProgress
+    from mute.progress import FitProgress
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
     with Progress(*columns, TimeRemainingColumn(), **_on_terminal(quiet)) as progress:
-        eraser.set_callbacks(LayerProgress(progress))
+        task = progress.add_task("fit", total=None)
+
+        def report(name: str, done: int, total: int) -> None:
+            progress.update(task, description=f"{name}s", completed=done, total=total)
+
+        eraser.set_callbacks(FitProgress(report))
         try:
             yield
         finally:
@@ -397,23 +483,25 @@ def _warnings_shown(console: Console) -> Iterator[None]:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
-def _print_summary(console: Console, eraser: MUtE) -> None:
+def _print_summary(console: Console, eraser: Any) -> None:
     """Classes, and how the router does on rows it has not learned from."""
     from rich.table import Table
 
+    if not hasattr(eraser, "classes_"):
+        return
     rows = eraser._fitted_on.get("class_rows", [])
+    report = getattr(eraser, "routing_", None)
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     table.add_column("class")
-    for name in ("rows", "routed elsewhere", "mean margin"):
+    for name in ("rows", *(("routed elsewhere", "mean margin") if report is not None else ())):
         table.add_column(name, justify="right")
-    report = eraser.routing_
     for k, label in enumerate(eraser.classes_):
-        error, margin = ("-", "-")
+        cells = [str(label), f"{rows[k]:,}" if k < len(rows) else "-"]
         if report is not None:
-            error, margin = f"{report.class_error[k]:.2%}", f"{report.margin[k]:.2f}"
-        table.add_row(str(label), f"{rows[k]:,}" if k < len(rows) else "-", error, margin)
+            cells += [f"{report.class_error[k]:.2%}", f"{report.margin[k]:.2f}"]
+        table.add_row(*cells)
     console.print(table)
-    if eraser.router_ is None:
+    if eraser.needs_concept:
         console.print("no router: labels must be given to erase", highlight=False)
 
 

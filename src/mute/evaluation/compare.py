@@ -17,44 +17,27 @@ from mute.evaluation.audit import audit
 from mute.evaluation.report import _deliver, _number, _table
 from mute.evaluation.rows import check_matrix
 from mute.files import write_atomically
+from mute.methods import METHODS, make, method_of
+from mute.progress import FitProgress
 from mute.routing import stratified_sample
 from mute.validation import LabelEncoder, check_length, label_array
 
-__all__ = ["METHODS", "Comparison", "compare", "methods_of"]
+# Share of the bar that a method's fit takes; its audit takes the rest.
+_FIT = 0.5
+
+__all__ = ["Comparison", "compare", "methods_of"]
 
 
-def _identity(seed: int) -> Any:
-    from sklearn.preprocessing import FunctionTransformer
-
-    return FunctionTransformer()
-
-
-def _mute(**settings: Any) -> Callable[[int], Any]:
-    def make(seed: int) -> Any:
-        from mute.eraser import MUtE
-
-        return MUtE(random_state=seed, **settings)
-
-    return make
-
-
-# Name to a function of the seed that makes the eraser.
-METHODS: dict[str, Callable[[int], Any]] = {
-    "none": _identity,
-    "mute": _mute(),
-    "mute-20": _mute(n_iterations=20),
-    "mute-histogram": _mute(n_iterations=20, marginal="histogram"),
-    "mute-oracle": _mute(router=None),
-}
-
-
-def methods_of(names: Any) -> list[str]:
-    """The methods of these names; all for "all"."""
-    if isinstance(names, str):
-        names = list(METHODS) if names == "all" else names.split(",")
-    unknown = [n for n in names if n not in METHODS]
-    if unknown or not names:
-        raise MuteError(f'methods must be "all" or some of {list(METHODS)}, not {unknown or names}')
+def methods_of(names: Any, *, with_task: bool = True) -> list[str]:
+    """The methods of these names; for "all" every one that can be fitted, those with task labels only `with_task`."""
+    if isinstance(names, str) and names == "all":
+        return [name for name, method in METHODS.items() if with_task or not method.task]
+    names = names.split(",") if isinstance(names, str) else list(names)
+    if not names:
+        raise MuteError('methods must be "all" or names of methods, not an empty list')
+    needy = [name for name in names if method_of(name).task and not with_task]
+    if needy:
+        raise MuteError(f"the method {needy[0]!r} learns from the labels of a task; give task=, or leave it out")
     return list(dict.fromkeys(names))
 
 
@@ -134,6 +117,7 @@ def compare(
     z : array-like of shape (n,)
     task : array-like of shape (n,), optional
     methods : "all", comma-separated names or a sequence of them
+        Names of `mute.methods.METHODS`, with a preset after a colon where wanted ("farm:paper-glove").
     fit_share : float
         Share of each class to fit on.
     folder : path, optional
@@ -147,7 +131,7 @@ def compare(
     -------
     Comparison
     """
-    names = methods_of(methods)
+    names = methods_of(methods, with_task=task is not None)
     X = check_matrix(X, "X")
     labels = label_array(z, "z")
     check_length(labels, len(X), "z")
@@ -170,18 +154,18 @@ def compare(
         kept = None
         if folder is not None:
             print_ = _fingerprint(name, X, labels, tasks, fit_share, random_state, options)
-            kept = Path(folder) / f"{name}-{print_}.json"
+            kept = Path(folder) / f"{name.replace(':', '-')}-{print_}.json"
             if kept.exists():
                 out.reports[name] = json.loads(kept.read_text())
                 continue
         step("fit", 0.0)
         try:
             start = time.perf_counter()
-            eraser = METHODS[name](random_state).fit(X_fit, z_fit)
+            eraser = _fitted(name, X_fit, z_fit, None if tasks is None else tasks[fit], random_state, step)
             seconds = time.perf_counter() - start
             report = audit(
                 eraser, X_new, z_new, task=None if tasks is None else tasks[~fit], fit_rows=(X_fit, z_fit),
-                random_state=random_state, progress=step, **options,
+                random_state=random_state, progress=lambda what, done: step(what, _FIT + (1 - _FIT) * done), **options,
             ).to_dict()  # fmt: skip
         except Exception as error:  # one method's failure must not lose the others
             out.failures[name] = f"{type(error).__name__}: {error}"
@@ -193,6 +177,14 @@ def compare(
             with write_atomically(kept) as file:
                 file.write(json.dumps(report).encode())
     return out
+
+
+def _fitted(name: str, X: Any, z: Any, task: Any, seed: int, step: Callable[[str, float], None]) -> Any:
+    eraser = make(name, random_state=seed)
+    if hasattr(eraser, "set_callbacks"):
+        eraser.set_callbacks(FitProgress(lambda what, done, total: step(f"fit, {what} {done}", _FIT * done / total)))
+    eraser.fit(X, z, **({"task": task} if method_of(name).task else {}))
+    return eraser.set_callbacks() if hasattr(eraser, "set_callbacks") else eraser
 
 
 def _fingerprint(name: str, X: Any, labels: Any, tasks: Any, *rest: Any) -> str:
