@@ -10,7 +10,7 @@ help:
 	@echo "make demo       fit, erase and make counterfactuals on the data that ship with the package"
 	@echo "make test       lint, types and the test suite"
 	@echo "make test-slow  the tests that take minutes"
-	@echo "make bench      speed, as ratios to the bare matrix product and to a per-dimension loop"
+	@echo "make bench      speed, as ratios to the bare matrix product and to other implementations"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -24,7 +24,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@ $(VENV)/.demo
 
 $(VENV)/.bench: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e '.[report,torch]'
+	$(PIP) -e '.[test]'
 	@touch $@ $(VENV)/.demo
 
 demo: $(VENV)/.demo
@@ -48,6 +48,7 @@ test-slow: $(VENV)/.dev
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/round_trip.py
+	$(BIN)/python benchmarks/rivals.py
 	$(BIN)/python benchmarks/audit.py
 	$(BIN)/python benchmarks/large_fit.py
 

@@ -20,6 +20,7 @@ from mute.errors import MuteError
 from mute.io import save
 from mute.routing import ClassifierRouter, NetworkRouter, fit_router
 from mute.state import concept_state, restore_concept
+from mute.threads import for_each, resolve_threads
 from mute.validation import (
     LabelEncoder,
     check_classes,
@@ -38,10 +39,14 @@ _BLOCK = 2048
 
 def digest_of_rows(X: NDArray) -> str:
     """A hash that tells whether two matrices are the same, to the bit."""
-    digest = hashlib.sha256()
-    for start in range(0, len(X), _BLOCK):
-        digest.update(X[start : start + _BLOCK].tobytes())
-    return digest.hexdigest()
+    parts = [slice(start, start + _BLOCK) for start in range(0, len(X), _BLOCK)]
+    digests = [b""] * len(parts)
+
+    def hash_part(part: slice) -> None:
+        digests[part.start // _BLOCK] = hashlib.sha256(np.ascontiguousarray(X[part]).data).digest()
+
+    for_each(hash_part, parts, resolve_threads(None))  # hashing releases Python's lock
+    return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
 class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMixin, BaseEstimator):

@@ -54,21 +54,22 @@ class Moments:
 
     def _add(self, X: NDArray, z: NDArray[np.int64]) -> None:
         counts = np.bincount(z, minlength=len(self.counts)).astype(float)
-        members = np.zeros((len(counts), len(X)))
+        members = np.zeros((len(counts), len(X)), X.dtype)
         members[z, np.arange(len(X))] = 1 / counts[z]
-        means = members @ X
-        # Before the rows come in: their means shift those that the scatter was about.
-        self._combine(counts, means)
+        # Means in the precision of the rows bring these near the origin; what they lack is then seen in full.
+        near = members @ X
+        centred = X - near[z]
+        lack = (members @ centred).astype(float)
+        # Before the rows come in: their means shift those that the scatter is about.
+        self._combine(counts, near + lack)
         if self.scatter is None:
             return
-        # Centred in double precision, multiplied in that of the rows.
-        centred = (X - means[z]).astype(X.dtype, copy=False)
         if self.kind == "pooled":
-            self.scatter[0] += centred.T @ centred
+            self.scatter[0] += centred.T @ centred - (lack * counts[:, None]).T @ lack
             return
         for k in np.flatnonzero(counts):
             mine = centred[z == k]
-            self.scatter[k] += mine.T @ mine
+            self.scatter[k] += mine.T @ mine - counts[k] * np.outer(lack[k], lack[k])
 
     def _combine(self, counts: NDArray, means: NDArray) -> None:
         """Counts and means of both, and what the distance of the means adds to the scatter."""

@@ -106,11 +106,13 @@ def label_array(labels: Any, name: str) -> NDArray[np.object_]:
                 raise MuteError(f"{name} must be one-dimensional, not of shape {array.shape}") from error
         values: list[Any] = array.tolist()
     else:
-        values = list(labels)
-    values = [v.item() if isinstance(v, np.generic) else v for v in values]
+        array, values = np.empty(0, object), list(labels)
+    plain = array.dtype.kind in "biuU"  # Python's own numbers and texts, and none of them missing
+    if not plain:
+        values = [v.item() if isinstance(v, np.generic) else v for v in values]
     out = np.empty(len(values), object)
     out[:] = values
-    missing = [i for i, v in enumerate(values) if _is_missing(v)]
+    missing = [] if plain else [i for i, v in enumerate(values) if _is_missing(v)]
     if missing:
         raise MuteError(
             f"{name} contains missing or infinite labels (NaN, None, inf) in {len(missing)} row(s), first in row "

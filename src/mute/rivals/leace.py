@@ -6,6 +6,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
 from mute.base import ConceptEstimator
 from mute.errors import MuteError
@@ -121,15 +122,10 @@ class LEACE(Streaming):
         cross = S[:d, d:] if self.concept_type == "continuous" else self.moments_.cross_covariance
         self.mean_, S = mean[:d], S[:d, :d]
         if self.method == "orth":
-            U = _column_basis(cross, self.tolerance)
-            self.read_, self.remove_ = U, U
-            return
-        values, V = np.linalg.eigh(shrink(S, self.moments_.n) if self.shrinkage else S)
-        kept = values > max(values[-1], 0) * d * np.finfo(float).eps
-        V, size = V[:, kept], np.sqrt(values[kept])
-        # In the basis of the eigenvectors W is diagonal, and its size is that of what is kept.
-        U = _column_basis((V / size).T @ cross, self.tolerance)
-        self.read_, self.remove_ = (V / size) @ U, (V * size) @ U
+            self.read_ = self.remove_ = _column_basis(cross, self.tolerance)
+        else:
+            S = shrink(S, self.moments_.n) if self.shrinkage else S
+            self.read_, self.remove_ = _oblique(S, cross, self.tolerance)
 
     @property
     def projection_(self) -> NDArray[np.float64]:
@@ -149,6 +145,29 @@ def _column_basis(M: NDArray[np.float64], tolerance: float) -> NDArray[np.float6
     U, size, _ = np.linalg.svd(M, full_matrices=False)
     floor = max(M.shape) * np.finfo(float).eps
     return U[:, size > size.max(initial=0.0) * max(tolerance, floor)]
+
+
+def _oblique(
+    S: NDArray[np.float64], cross: NDArray[np.float64], tolerance: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What reads and what removes the concept, for rows with covariance S.
+
+    Any factor F with S = F Fᵀ whitens as well as the square root: the projection is the same.
+    """
+    least = np.sqrt(len(S) * np.finfo(float).eps * S.diagonal().max())
+    try:
+        L = np.linalg.cholesky(S)
+        if L.diagonal().min() <= least:
+            raise np.linalg.LinAlgError
+    except np.linalg.LinAlgError:
+        # Not of full rank: only where there is variance.
+        values, V = np.linalg.eigh(S)
+        kept = values > max(values[-1], 0) * len(S) * np.finfo(float).eps
+        V, size = V[:, kept], np.sqrt(values[kept])
+        U = _column_basis((V / size).T @ cross, tolerance)
+        return (V / size) @ U, (V * size) @ U
+    U = _column_basis(solve_triangular(L, cross, lower=True), tolerance)
+    return solve_triangular(L, U, lower=True, trans="T"), L @ U
 
 
 class OracleLEACE(MeanDifference):
