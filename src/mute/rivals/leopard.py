@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from mute.base import ConceptEstimator
 from mute.errors import MuteError
 from mute.moments import Moments
-from mute.network import Network
 from mute.routing import stratified_sample
 from mute.training import device_of, hold_out, require_torch, seeded, train
 from mute.validation import check_whole_number
@@ -251,11 +250,8 @@ class LEOPARD(ConceptEstimator):
         return frame.weight.detach().cpu().numpy().T, history
 
     def _erase(self, X: NDArray) -> NDArray[np.floating]:
-        columns, rank = self.basis_.shape
-        # Linear layers run as networks do: a row alone gets the same answer as among others.
-        inwards = Network([self.basis_], [np.zeros(rank)])
-        outwards = Network([self.basis_.T], [np.zeros(columns)])
-        return outwards(inwards(X))
+        basis = self.basis_.astype(X.dtype, copy=False)
+        return (X @ basis) @ basis.T
 
     def _check_restored(self) -> None:
         gap = self.basis_.T @ self.basis_ - np.eye(self.basis_.shape[1])
