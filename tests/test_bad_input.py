@@ -292,7 +292,7 @@ WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
         *[({"n_iterations": v}, r'n_iterations must be "auto" or a whole number of at least 1, not ') for v in COUNTS],
         *[({"max_iterations": v}, r"max_iterations must be a whole number of at least 1, not ") for v in COUNTS],
         *[
-            ({"validation_fraction": v}, r"validation_fraction must lie between 0 and 1, not ")
+            ({"validation_fraction": v}, r"validation_fraction must be a number between 0 and 1, not ")
             for v in (0.0, 1.0, 0, 1, -0.1, 1.5, np.nan, "some", None, True)
         ],
         *[

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from mute.artifacts import eraser_from_artifact, eraser_to_artifact
 from mute.base import Invertible
 from mute.diagnostics import Diagnostics, diagnose
-from mute.errors import MuteError, WeakResultWarning
+from mute.errors import WeakResultWarning
 from mute.fitting import FlowFitter
 from mute.flow import BLOCK_ROWS
 from mute.marginals import Histogram, Quantile, make_marginal
@@ -23,6 +23,7 @@ from mute.routing import fit_router, margins
 from mute.stopping import MAX_ROWS, EarlyStopping, advance, fresh_leak
 from mute.threads import resolve_threads
 from mute.validation import (
+    check_number,
     check_rows,
     check_whole_number,
     warn_of_few_rows,
@@ -217,8 +218,7 @@ class MUtE(Invertible):
             check_whole_number("n_iterations", self.n_iterations, also='"auto" or ')
         check_whole_number("max_iterations", self.max_iterations)
         check_whole_number("n_threads", self.n_threads, or_none=True)
-        if not isinstance(self.validation_fraction, float) or not 0 < self.validation_fraction < 1:
-            raise MuteError(f"validation_fraction must lie between 0 and 1, not {self.validation_fraction!r}")
+        check_number("validation_fraction", self.validation_fraction, "between 0 and 1", lambda v: 0 < v < 1)
 
     def _plan(self, z: NDArray, rng: np.random.Generator) -> tuple[int, NDArray[np.bool_]]:
         """The most layers, and the rows that "auto" sets aside."""

@@ -71,7 +71,7 @@ METHODS: dict[str, Method] = {
     "qleace": Method("QLEACE", "class means and covariances made equal"),
     "qleace-oracle": Method("QLEACE", "the same, told the class", {"router": None}),
     "inlp": Method("INLP", "null spaces of linear classifiers, one after the other"),
-    "rlace": Method("RLACE", "linear projection by a minimax game", torch=True),
+    "rlace": Method("RLACE", "linear projection by a minimax game"),
     "kernel": Method("KernelErasure", "RLACE on kernel features, brought back by a network", torch=True),
     "reversal": Method("GradientReversal", "a network against an adversary", torch=True),
     "reversal-task": Method("GradientReversal", "the same, kept useful for the task", task=True, torch=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ __all__ = [
     "check_classes",
     "check_finite",
     "check_length",
+    "check_number",
     "check_rows",
     "check_whole_number",
     "concept_of",
@@ -291,3 +292,10 @@ def check_whole_number(name: str, value: Any, least: int = 1, *, or_none: bool =
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         also = "None or " if or_none else also
         raise MuteError(f"{name} must be {also}a whole number of at least {least}, not {value!r}")
+
+
+def check_number(name: str, value: Any, allowed: str, test: Callable[[Any], bool]) -> None:
+    """A setting that measures something; `allowed` says in words what `test` asks of it."""
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or not test(value):
+        raise MuteError(f"{name} must be a number {allowed}, not {value!r}")

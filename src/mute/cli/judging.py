@@ -141,19 +141,25 @@ def _print_comparison(console: Any, found: Any) -> None:
     if rows:
         heads = {
             "method": "method", "verdict": "verdict", "fresh": "fresh", "paper": "paper", "bits_read": "bits",
-            "r2": "R²", "neighbours_1pc": "near 1 %", "task_accuracy": "task", "tpr_rms": "TPR gap",
-            "fit_seconds": "fit, s",
+            "r2": "R²", "neighbours_1pc": "near", "task_accuracy": "task", "tpr_rms": "gap",
+            "fit_seconds": "fit s",
         }  # fmt: skip
         shown = [name for name in heads if any(row[name] is not None for row in rows)]
         table = Table(box=None, pad_edge=False, padding=(0, 1))
         for name in shown:
             table.add_column(heads[name], justify="left" if name in ("method", "verdict") else "right", no_wrap=True)
         for row in rows:
-            cells = [row[name] for name in shown]
-            table.add_row(*(v if isinstance(v, str) else "-" if v is None else f"{v:.3f}" for v in cells))
+            cells = {name: row[name] if isinstance(row[name], str) else _short(row[name]) for name in shown}
+            if "fit_seconds" in cells:
+                cells["fit_seconds"] = f"{row['fit_seconds']:.1f}"
+            table.add_row(*cells.values())
         console.print(table)
     for name, error in found.failures.items():
         console.print(f"{name} failed: {error}", style="red", highlight=False, markup=False)
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
 
 
 def _writer(output: Path) -> Callable[[Any], None]:

@@ -15,6 +15,7 @@ from mute.routing import NetworkRouter, fit_router
 from mute.steering.mean_difference import MeanDifference
 from mute.streaming import Streaming
 from mute.transport import GaussianTransport
+from mute.validation import check_number
 
 __all__ = ["LEACE", "QLEACE", "FreeFormLEACE", "OracleLEACE"]
 
@@ -105,8 +106,7 @@ class LEACE(Streaming):
     def _check_settings(self) -> None:
         if self.method not in ("leace", "orth"):
             raise MuteError(f'method must be "leace" or "orth", not {self.method!r}')
-        if not isinstance(self.tolerance, int | float) or not 0 <= self.tolerance < 1:
-            raise MuteError(f"tolerance must be at least 0 and below 1, not {self.tolerance!r}")
+        check_number("tolerance", self.tolerance, "from 0 to below 1", lambda v: 0 <= v < 1)
 
     def _gather(self, X: NDArray, z: NDArray) -> Moments:
         if z.ndim == 1:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.base import ConceptEstimator
 from mute.errors import MuteError
 from mute.moments import Moments
+from mute.rivals.projection import Projector
 from mute.routing import stratified_sample
 from mute.training import device_of, hold_out, require_torch, seeded, train
-from mute.validation import check_whole_number
+from mute.validation import check_number, check_whole_number
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +34,7 @@ _PAPER = {"cascaded": True, "pairs": "mean", "validation_fraction": 0.0}
 _AUTHORS = {"pairs": "sum", "validation_fraction": 0.0}
 
 
-class LEOPARD(ConceptEstimator):
+class LEOPARD(Projector):
     r"""Orthogonal projection of rank r that matches the laws of the classes in maximum mean discrepancy.
 
     Over matrices :math:`U` of shape (D, r), started at the first r unit vectors, Adam minimises
@@ -137,7 +137,6 @@ class LEOPARD(ConceptEstimator):
         "authors-bios-250": {**_BIOS, **_AUTHORS, "rank": 250, "weight_decay": 5e-4},
         "authors-dial": {**_DIAL, **_AUTHORS, "rank": 15},
     }
-    _STORED: ClassVar[dict[str, str]] = {"basis_": "D r", "history_": "plain"}
 
     def __init__(
         self,
@@ -177,13 +176,10 @@ class LEOPARD(ConceptEstimator):
             raise MuteError(f"cascaded must be True or False, not {self.cascaded!r}")
         if self.pairs not in ("sum", "mean"):
             raise MuteError(f'pairs must be "sum" or "mean", not {self.pairs!r}')
-        limits = {"gamma": np.inf, "learning_rate": np.inf, "weight_decay": np.inf, "validation_fraction": 1.0}
-        for name, below in limits.items():
-            value = getattr(self, name)
-            if not isinstance(value, int | float | np.number) or not 0 <= value < below:
-                raise MuteError(f"{name} must be a number of at least 0 and below {below:g}, not {value!r}")
-        if self.learning_rate == 0:
-            raise MuteError("learning_rate must be above 0, not 0")
+        check_number("gamma", self.gamma, "of at least 0", lambda v: v >= 0)
+        check_number("learning_rate", self.learning_rate, "above 0", lambda v: v > 0)
+        check_number("weight_decay", self.weight_decay, "of at least 0", lambda v: v >= 0)
+        check_number("validation_fraction", self.validation_fraction, "from 0 to below 1", lambda v: 0 <= v < 1)
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         require_torch("LEOPARD")
@@ -252,11 +248,6 @@ class LEOPARD(ConceptEstimator):
     def _erase(self, X: NDArray) -> NDArray[np.floating]:
         basis = self.basis_.astype(X.dtype, copy=False)
         return (X @ basis) @ basis.T
-
-    def _check_restored(self) -> None:
-        gap = self.basis_.T @ self.basis_ - np.eye(self.basis_.shape[1])
-        if np.abs(gap).max(initial=0.0) > 1e-10:
-            raise MuteError("the columns of basis_ are not orthonormal")
 
 
 def _without_linear_signal(X: NDArray, z: NDArray[np.int64]) -> NDArray[np.float64]:

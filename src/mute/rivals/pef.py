@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from mute.base import ConceptEstimator
 from mute.errors import MuteError, WeakResultWarning
 from mute.network import Network
-from mute.validation import check_rows, check_whole_number
+from mute.validation import check_number, check_rows, check_whole_number
 
 __all__ = ["PEF"]
 
@@ -149,9 +149,7 @@ class PEF(ConceptEstimator):
             raise MuteError(f'probabilities must be "share" or "kde", not {self.probabilities!r}')
         if self.draw not in ("row", "copy"):
             raise MuteError(f'draw must be "row" or "copy", not {self.draw!r}')
-        number = isinstance(self.bandwidth, int | float | np.number) and not isinstance(self.bandwidth, bool)
-        if not number or not 0 < self.bandwidth < np.inf:
-            raise MuteError(f"bandwidth must be a number above 0, not {self.bandwidth!r}")
+        check_number("bandwidth", self.bandwidth, "above 0", lambda v: v > 0)
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         rng = self._generator()

@@ -15,7 +15,7 @@ from mute.moments import Moments
 from mute.network import Network
 from mute.routing import MAX_ROWS, NetworkRouter, fit_network, stratified_sample
 from mute.training import hold_out
-from mute.validation import check_whole_number
+from mute.validation import check_number, check_whole_number
 
 __all__ = ["TaCo"]
 
@@ -194,8 +194,7 @@ class TaCo(ConceptEstimator):
             raise MuteError(f'response must be "logit" or "margin", not {self.response!r}')
         if not isinstance(self.keep_mean, bool | np.bool_):
             raise MuteError(f"keep_mean must be True or False, not {self.keep_mean!r}")
-        if not isinstance(self.validation_fraction, float) or not 0 < self.validation_fraction < 1:
-            raise MuteError(f"validation_fraction must lie between 0 and 1, not {self.validation_fraction!r}")
+        check_number("validation_fraction", self.validation_fraction, "between 0 and 1", lambda v: 0 < v < 1)
 
     def _learn(self, X: NDArray, z: NDArray, task: NDArray | None = None) -> None:
         rng = self._generator()

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from mute.base import ConceptEstimator
 from mute.errors import MuteError
 from mute.moments import Moments, inverse_root, least_squares, root
-from mute.validation import check_rows, check_whole_number
+from mute.validation import check_number, check_rows, check_whole_number
 
 __all__ = ["GaussianCFR"]
 
@@ -141,10 +141,8 @@ class GaussianCFR(ConceptEstimator):
     def _check_settings(self) -> None:
         if self.variant not in ("orthogonal", "leace"):
             raise MuteError(f'variant must be "orthogonal" or "leace", not {self.variant!r}')
-        if not isinstance(self.ridge, int | float) or not 0 <= self.ridge < np.inf:
-            raise MuteError(f"ridge must be a finite number of at least 0, not {self.ridge!r}")
-        if not isinstance(self.tolerance, int | float) or not 0 <= self.tolerance < 1:
-            raise MuteError(f"tolerance must be at least 0 and below 1, not {self.tolerance!r}")
+        check_number("ridge", self.ridge, "of at least 0", lambda v: v >= 0)
+        check_number("tolerance", self.tolerance, "from 0 to below 1", lambda v: 0 <= v < 1)
         check_whole_number("n_draws", self.n_draws, 0)
 
     def _learn(self, X: NDArray, z: NDArray) -> None:

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.errors import MuteError
 from mute.moments import Moments
 from mute.training import hold_out
 from mute.transport import GaussianTransport, frechet_distance, transport
+from mute.validation import check_number
 
 __all__ = ["LinearOT"]
 
@@ -108,9 +108,8 @@ class LinearOT(GaussianTransport):
         self.random_state = random_state
 
     def _check_settings(self) -> None:
-        number = isinstance(self.reg, int | float) and not isinstance(self.reg, bool)
-        if self.reg != "auto" and not (number and 0 <= self.reg < np.inf):  # type: ignore[operator]
-            raise MuteError(f'reg must be "auto" or a number of at least 0, not {self.reg!r}')
+        if self.reg != "auto":
+            check_number("reg", self.reg, 'of at least 0, or "auto"', lambda v: v >= 0)
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         self.reg_ = self._choose_reg(X, z) if self.reg == "auto" else float(self.reg)

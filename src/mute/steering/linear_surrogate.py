@@ -19,6 +19,7 @@ from mute.errors import MuteError
 from mute.moments import Moments, least_squares
 from mute.training import hold_out
 from mute.transport import by_group
+from mute.validation import check_number
 
 __all__ = ["LinearSurrogate"]
 
@@ -132,10 +133,8 @@ class LinearSurrogate(Conditional):
                 f"teacher must be None or a method with counterfactuals that depend on the class, such as MUtE, "
                 f"not {self.teacher!r}"
             )
-        if not isinstance(self.ridge, int | float) or not 0 <= self.ridge < np.inf:
-            raise MuteError(f"ridge must be a finite number of at least 0, not {self.ridge!r}")
-        if not isinstance(self.validation_fraction, int | float) or not 0 <= self.validation_fraction < 1:
-            raise MuteError(f"validation_fraction must be at least 0 and below 1, not {self.validation_fraction!r}")
+        check_number("ridge", self.ridge, "of at least 0", lambda v: v >= 0)
+        check_number("validation_fraction", self.validation_fraction, "from 0 to below 1", lambda v: 0 <= v < 1)
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         rng = self._generator()

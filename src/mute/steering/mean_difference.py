@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.base import Invertible
-from mute.errors import MuteError
 from mute.streaming import Streaming
+from mute.validation import check_number
 
 __all__ = ["MeanDifference"]
 
@@ -73,8 +73,7 @@ class MeanDifference(Streaming, Invertible):
         self.random_state = random_state
 
     def _check_settings(self) -> None:
-        if not isinstance(self.strength, int | float) or not np.isfinite(self.strength):
-            raise MuteError(f"strength must be a finite number, not {self.strength!r}")
+        check_number("strength", self.strength, "that is finite", lambda v: True)
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         super()._learn(X, z)

@@ -1,0 +1,35 @@
+"""What the methods that take a subspace out share."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.base import ConceptEstimator
+from mute.errors import MuteError
+
+__all__ = ["Projector", "class_accuracy"]
+
+
+class Projector(ConceptEstimator):
+    """A method that takes a subspace out, x' = x - (x B) Bᵀ, with an orthonormal basis B of shape (D, r)."""
+
+    _STORED: ClassVar[dict[str, str]] = {"basis_": "D r", "history_": "plain"}
+
+    basis_: NDArray[np.float64]
+
+    def _erase(self, X: NDArray) -> NDArray[np.floating]:
+        basis = self.basis_.astype(X.dtype, copy=False)
+        return X - (X @ basis) @ basis.T
+
+    def _check_restored(self) -> None:
+        gap = self.basis_.T @ self.basis_ - np.eye(self.basis_.shape[1])
+        if np.abs(gap).max(initial=0.0) > 1e-8:
+            raise MuteError("the columns of basis_ are not orthonormal")
+
+
+def class_accuracy(z: NDArray, predicted: NDArray) -> float:
+    """Share of rows named rightly, as a mean over the classes that occur in `z`."""
+    return float(np.mean([(predicted[z == k] == k).mean() for k in np.unique(z)]))

@@ -1,0 +1,199 @@
+"""What every method must do, whatever its mathematics: one test for the whole family."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import balanced_accuracy_score
+
+import mute
+from laws import draw
+from mute import MuteError
+from mute.methods import HOMES, METHODS, class_of, make, method_of
+
+# Less work for the slow ones; what is tested here does not depend on how far they get.
+QUICK: dict[str, dict[str, Any]] = {
+    "MUtE": {"n_iterations": 4, "diagnostics": False},
+    "RLACE": {"n_iterations": 2000, "evaluate_every": 500},
+    "KernelErasure": {"n_iterations": 500, "n_landmarks": 50, "preimage_steps": 500, "hidden": (32,)},
+    "GradientReversal": {"epochs": 5},
+    "FaRM": {"epochs": 5},
+    "KRaM": {"epochs": 5},
+    "TaCo": {"n_components": 4, "n_drop": 2, "n_samples": 200, "epochs": 10},
+    "LEOPARD": {"epochs": 5},
+}
+NAMES = [name for name in METHODS if name != "none"]
+# No linear classifier is to beat a constant on the rows of the fit.
+LINEAR = {"leace", "leace-oracle", "qleace-oracle", "cfr", "leopard-cascaded"}
+LABELS = np.array(["b", "c", "a"])  # not in the order of the codes
+
+
+class Case(NamedTuple):
+    name: str
+    model: Any
+    X: NDArray
+    z: NDArray
+    new: NDArray
+    z_new: NDArray
+    labels: dict[str, Any]  # what transform is told
+
+
+def quick(name: str) -> Any:
+    return make(name, random_state=0).set_params(**QUICK.get(method_of(name).kind, {}))
+
+
+def fitted(name: str, X: NDArray, z: NDArray) -> Any:
+    task = {"task": X[:, 0] > np.median(X[:, 0])} if method_of(name).task else {}
+    return quick(name).fit(X, z, **task)
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def case(request: pytest.FixtureRequest) -> Case:
+    X, z = draw("skew", 200, 6, seed=0, n_classes=3)
+    new, z_new = draw("skew", 50, 6, seed=1, n_classes=3)
+    X, new, z, z_new = X.astype(np.float32), new.astype(np.float32), LABELS[z], LABELS[z_new]
+    model = fitted(request.param, X, z)
+    return Case(request.param, model, X, z, new, z_new, {"concept": z_new} if model.needs_concept else {})
+
+
+pytestmark = pytest.mark.filterwarnings("ignore::mute.WeakResultWarning")  # a few rows will do here
+
+
+def test_shape_precision_and_labels(case: Case) -> None:
+    Q = case.model.transform(case.new, **case.labels)
+    assert Q.shape == case.new.shape and Q.dtype == np.float32 and np.isfinite(Q).all()
+    assert case.model.transform(case.new.astype(np.float64), **case.labels).dtype == np.float64
+    assert case.model.classes_.tolist() == ["a", "b", "c"]
+    assert not np.shares_memory(Q, case.new)
+
+
+def test_the_batch_does_not_matter(case: Case) -> None:
+    whole = case.model.transform(case.new, concept=case.z_new)
+    for size in (1, 7):
+        parts = [
+            case.model.transform(case.new[i : i + size], concept=case.z_new[i : i + size])
+            for i in range(0, len(case.new), size)
+        ]
+        # Matrix products of other shapes are rounded differently.
+        np.testing.assert_allclose(np.concatenate(parts), whole, atol=2e-4)
+
+
+def test_same_seed_same_model(case: Case) -> None:
+    again = fitted(case.name, case.X, case.z)
+    np.testing.assert_array_equal(
+        again.transform(case.new, **case.labels), case.model.transform(case.new, **case.labels)
+    )
+
+
+def test_save_and_load(case: Case, tmp_path: Path) -> None:
+    case.model.save(tmp_path / "model.safetensors")
+    again = mute.load(tmp_path / "model.safetensors")
+    assert type(again) is type(case.model) and again.needs_concept == case.model.needs_concept
+    np.testing.assert_array_equal(
+        again.transform(case.new, **case.labels), case.model.transform(case.new, **case.labels)
+    )
+    if hasattr(case.model, "counterfactual"):
+        moved = (m.counterfactual(case.new, "a", **case.labels) for m in (again, case.model))
+        np.testing.assert_array_equal(*moved)
+    again.save(tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").stat().st_size == (tmp_path / "model.safetensors").stat().st_size
+
+
+def test_a_damaged_file_is_refused(case: Case, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    case.model.save(path)
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(MuteError, match="damaged"):
+        mute.load(path)
+
+
+def test_counterfactuals(case: Case) -> None:
+    if not hasattr(case.model, "counterfactual"):
+        return
+    told = {"concept": case.z_new}
+    moved = case.model.counterfactual(case.new, "a", **told)
+    assert moved.shape == case.new.shape and moved.dtype == np.float32 and np.isfinite(moved).all()
+    each = case.model.counterfactual(case.new, np.full(len(case.new), "a"), **told)
+    np.testing.assert_array_equal(each, moved)
+    # They go where they should: a classifier of the originals says so.
+    judge = LogisticRegression(max_iter=1000).fit(case.X, case.z)
+    assert (judge.predict(moved) == "a").mean() > max(0.8, (judge.predict(case.new) == "a").mean())
+    with pytest.raises(MuteError, match="'d', which was not seen in fit"):
+        case.model.counterfactual(case.new, "d", **told)
+
+
+def test_the_way_back(case: Case) -> None:
+    if not hasattr(case.model, "inverse_transform"):
+        return
+    Q = case.model.transform(case.new.astype(np.float64), concept=case.z_new)
+    np.testing.assert_allclose(case.model.inverse_transform(Q, concept=case.z_new), case.new, atol=1e-5)
+
+
+def test_less_can_be_read(case: Case) -> None:
+    """A linear probe on the rows of the fit: never more than before, and nothing where that is promised."""
+    told = {"concept": case.z} if case.model.needs_concept else {}
+    Q = case.model.transform(case.X.astype(np.float64), **told)
+    before, after = (
+        balanced_accuracy_score(case.z, LogisticRegression(max_iter=5000).fit(rows, case.z).predict(rows))
+        for rows in (case.X, Q)
+    )
+    assert before > 0.85
+    assert after < before
+    if case.name in LINEAR:
+        assert after < 0.34
+
+
+def test_what_it_needs_it_says(case: Case) -> None:
+    if case.model.needs_concept:
+        with pytest.raises(MuteError, match="concept="):
+            case.model.transform(case.new)
+    else:
+        assert case.model.transform(case.new).shape == case.new.shape
+    with pytest.raises(MuteError, match="expecting 6 features"):
+        case.model.transform(case.new[:, :5], **case.labels)
+    broken = case.new.copy()
+    broken[3, 2] = np.nan
+    with pytest.raises(MuteError, match="NaN"):
+        case.model.transform(broken, **case.labels)
+
+
+def test_a_fit_that_fails_changes_nothing(case: Case) -> None:
+    before = case.model.transform(case.new, **case.labels)
+    with pytest.raises(MuteError):
+        case.model.fit(case.X, np.full(len(case.X), "a"))
+    np.testing.assert_array_equal(case.model.transform(case.new, **case.labels), before)
+
+
+def test_presets_and_settings() -> None:
+    for kind in HOMES:
+        cls = class_of(kind)
+        for preset in getattr(cls, "PRESETS", {}):
+            model = cls.from_preset(preset)
+            model._check_settings()
+            assert clone(model).get_params().keys() == model.get_params().keys()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in HOMES if kind not in ("MUtE", "RBIG")])
+def test_docstrings_say_what_a_user_must_know(kind: str) -> None:
+    text = class_of(kind).__doc__
+    for heading in ("*Guarantees.*", "*Limits.*", "*Labels.*", "*Cost.*", "Examples\n"):
+        assert heading in text, f"{kind} does not say {heading}"
+    # The two that everybody knows have no paper to cite.
+    assert "References" in text or kind == "MeanDifference"
+
+
+def test_names_that_do_not_exist() -> None:
+    with pytest.raises(MuteError, match="no method 'lace'; known methods: none, mute"):
+        make("lace")
+    with pytest.raises(MuteError, match="FaRM has no preset 'paper'; known presets"):
+        make("farm:paper")
+    with pytest.raises(MuteError, match="LEACE has no setting 'epochs'; it has"):
+        make("leace", epochs=3)
+    with pytest.raises(AttributeError):
+        mute.rivals.Nonsense  # noqa: B018
