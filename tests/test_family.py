@@ -191,8 +191,8 @@ def test_docstrings_say_what_a_user_must_know(kind: str) -> None:
 def test_names_that_do_not_exist() -> None:
     with pytest.raises(MuteError, match="no method 'lace'; known methods: none, mute"):
         make("lace")
-    with pytest.raises(MuteError, match="FaRM has no preset 'paper'; known presets"):
-        make("farm:paper")
+    with pytest.raises(MuteError, match="FaRM has no preset 'papre'; known presets"):
+        make("farm:papre")
     with pytest.raises(MuteError, match="LEACE has no setting 'epochs'; it has"):
         make("leace", epochs=3)
     with pytest.raises(AttributeError):

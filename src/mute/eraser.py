@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,6 +142,18 @@ class MUtE(Invertible):
     >>> eraser.counterfactual(X[:1], "b", concept=["a"]).shape
     (1, 3)
     """
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        f"paper-{data}": {"n_iterations": layers, "marginal": Histogram(bins=1000, alpha=1e-10, floor="add")}
+        for data, layers in (
+            ("glove", 100),
+            ("bios", 70),
+            ("dial", 150),
+            ("jigsaw", 150),
+            ("synthetic", 20),
+            ("text", 4),
+        )
+    }
 
     def __init__(
         self,

@@ -80,6 +80,63 @@ def test_fit_erase_and_counterfactual_equal_the_api(cli, folder, tmp_path, rows,
     np.testing.assert_array_equal(np.load(tmp_path / "cf.npy"), expected)
 
 
+def test_other_methods_equal_the_api(cli, folder, tmp_path, rows):
+    from mute.rivals import TaCo
+    from mute.steering import LinearOT
+
+    data, labels = rows
+    files = (folder / "x.npy", "--concept", folder / "z.npy", "-o", tmp_path / "m")
+    code, out, err = cli("fit", *files, "--method", "linear-ot:paper", "--router", "none", "--set", "reg=0.5")
+    assert code == 0, err
+    assert "fitted LinearOT in" in out and "labels must be given" in out
+    expected = LinearOT.from_preset("paper", reg=0.5, router=None).fit(data, labels)
+    told = ("--concept", folder / "z.npy", "-o", tmp_path / "q.npy")
+    assert cli("erase", tmp_path / "m", folder / "x.npy", *told)[0] == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "q.npy"), expected.transform(data, concept=labels))
+    assert cli("counterfactual", tmp_path / "m", folder / "x.npy", "--to", "dog", *told)[0] == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "q.npy"), expected.counterfactual(data, "dog", concept=labels))
+    assert "LinearOT" in cli("inspect", tmp_path / "m")[1]
+
+    settings = ("--set", "n_drop=1", "--set", "response=margin", "--set", "epochs=3")
+    assert cli("fit", *files, "-m", "taco-task", "--task", folder / "z.txt", *settings)[0] == 0
+    expected = TaCo(n_drop=1, response="margin", epochs=3, random_state=0).fit(data, labels, task=labels)
+    np.testing.assert_array_equal(mute.load(tmp_path / "m").transform(data), expected.transform(data))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-m", "lace"], "there is no method 'lace'; known methods: none, mute"),
+        (["-m", "none"], "there is nothing to fit"),
+        (["-m", "linear-ot:papre"], "no preset 'papre'; known presets: paper, authors"),
+        (["-m", "leace", "--iterations", "3"], "LEACE has no setting 'n_iterations'"),
+        (["-m", "leace", "--set", "tolerance"], "--set takes NAME=VALUE, not 'tolerance'"),
+        (["-m", "leace", "--set", "tolerance=7"], "tolerance must be a number from 0 to below 1, not 7"),
+        (["-m", "taco-task"], "give --task FILE:COLUMN"),
+        (["-m", "leace", "--task", "z.npy"], "leave --task out"),
+    ],
+)
+def test_methods_that_cannot_be(cli, folder, tmp_path, words, message):
+    words = [folder / word if word == "z.npy" else word for word in words]
+    code, _, err = cli("fit", folder / "x.npy", "--concept", folder / "z.npy", "-o", tmp_path / "m", *words)
+    assert code == 1 and message in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_counterfactuals_where_there_are_none(cli, folder, tmp_path):
+    cli("fit", folder / "x.npy", "--concept", folder / "z.npy", "-o", tmp_path / "m", "-m", "leace", "-q")
+    code, _, err = cli("counterfactual", tmp_path / "m", folder / "x.npy", "--to", "dog", "-o", tmp_path / "q.npy")
+    assert code == 1 and "holds a LEACE; this command needs counterfactuals" in err
+
+
+def test_list_of_methods(cli):
+    from mute.methods import METHODS
+
+    out = cli("methods")[1]
+    assert all(f"\n{name} " in out for name in METHODS if name != "none")
+    assert "paper-glove" in out and "task labels" in out
+
+
 @pytest.mark.parametrize("suffix", ["npy", "npz", "safetensors", "parquet", "csv"])
 def test_every_kind_of_output_can_be_read_again(cli, folder, tmp_path, model, rows, suffix):
     from mute.cli.tables import open_matrix

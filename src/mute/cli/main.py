@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -193,6 +194,8 @@ def fit(
     if method_of(method).task and task is None:
         raise MuteError(f"the method {method} learns from the labels of a task; give --task FILE:COLUMN")
     eraser = make(method, **settings)
+    if task is not None and "task" not in signature(eraser.fit).parameters:
+        raise MuteError(f"the method {method} does not use the labels of a task; leave --task out")
     if hasattr(eraser, "n_threads"):
         eraser.set_params(n_threads=threads)
     specs = [concept] if task is None else [concept, task]
@@ -206,12 +209,7 @@ def fit(
     rows = matrix.to_numpy()
     console.print(f"fitting on {matrix.shape[0]:,} rows of {matrix.shape[1]:,} columns ...", highlight=False)
     with _warnings_shown(console), _fit_progress(eraser, quiet), threadpool_limits(threads):
-        try:
-            eraser.fit(rows, labels[0], **({"task": labels[1]} if task is not None else {}))
-        except TypeError as error:
-            if task is None or "task" not in str(error):
-                raise
-            raise MuteError(f"the method {method} does not use the labels of a task; leave --task out") from None
+        eraser.fit(rows, labels[0], **({"task": labels[1]} if task is not None else {}))
     eraser._fitted_on |= {"x": Path(split_spec(x)[0]).name, "concept": concept.rsplit("/", 1)[-1], "method": method}
     eraser.save(output)
     layers = f" of {eraser.n_iterations_} layers" if method_of(method).kind == "MUtE" else ""
