@@ -18,9 +18,10 @@ from mute.methods import HOMES, METHODS, class_of, make, method_of
 # Less work for the slow ones; what is tested here does not depend on how far they get.
 QUICK: dict[str, dict[str, Any]] = {
     "MUtE": {"n_iterations": 4, "diagnostics": False},
+    "FreeFormLEACE": {"classifier": "logistic"},
     "RLACE": {"n_iterations": 2000, "evaluate_every": 500},
     "KernelErasure": {"n_iterations": 500, "n_landmarks": 50, "preimage_steps": 500, "hidden": (32,)},
-    "GradientReversal": {"epochs": 5},
+    "GradientReversal": {"epochs": 20, "batch_size": 20, "strength": 5.0, "adversary_width": 16},
     "FaRM": {"epochs": 5},
     "KRaM": {"epochs": 5},
     "TaCo": {"n_components": 4, "n_drop": 2, "n_samples": 200, "epochs": 10},
@@ -43,7 +44,10 @@ class Case(NamedTuple):
 
 
 def quick(name: str) -> Any:
-    return make(name, random_state=0).set_params(**QUICK.get(method_of(name).kind, {}))
+    model = make(name, random_state=0).set_params(**QUICK.get(method_of(name).kind, {}))
+    if getattr(model, "router", None) is not None:
+        model.set_params(router="logistic")
+    return model
 
 
 def fitted(name: str, X: NDArray, z: NDArray) -> Any:

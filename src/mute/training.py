@@ -18,7 +18,7 @@ from mute.errors import MuteError, missing_extra
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["device_of", "hold_out", "require_torch", "seeded", "train"]
+__all__ = ["center_and_scale", "device_of", "hold_out", "require_torch", "seeded", "standardise", "train"]
 
 # A loss that falls by less than this share of itself no longer falls.
 _LEAST_GAIN = 1e-4
@@ -69,6 +69,18 @@ def hold_out(z: NDArray, share: float, rng: np.random.Generator) -> tuple[NDArra
     if not watched.any():
         return np.arange(len(z)), np.arange(len(z))
     return np.flatnonzero(~watched), np.flatnonzero(watched)
+
+
+def center_and_scale(X: NDArray) -> tuple[NDArray[np.float64], float]:
+    """Mean of the rows, and root mean square of all columns about it (1 where they are constant)."""
+    center = X.mean(axis=0, dtype=np.float64)
+    scale = math.sqrt(X.var(axis=0, dtype=np.float64).mean())
+    return center, scale if scale > 1e-12 * np.abs(center).max() else 1.0
+
+
+def standardise(X: NDArray, center: NDArray[np.float64], scale: float) -> NDArray[np.floating]:
+    """(X - center) / scale, in the precision of X."""
+    return (X - center.astype(X.dtype)) / X.dtype.type(scale)
 
 
 def train(
