@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+import mute
 from laws import draw
 from mute import MuteError
 from mute.moments import Moments, shrink
@@ -88,6 +89,17 @@ def test_continuous_blocks() -> None:
     for part in np.array_split(np.arange(500), 5):
         parts.partial_fit(X[part], Z[part])
     np.testing.assert_allclose(parts.transform(X), whole.transform(X), atol=1e-9)
+
+
+@pytest.mark.parametrize("method", [*METHODS, LEACE(concept_type="continuous")], ids=repr)
+def test_what_blocks_gave_can_be_stored(method, tmp_path) -> None:
+    X, z = draw("skew", 50, 4, seed=0)
+    model = clone(method).partial_fit(X[::2], z[::2]).partial_fit(X[1::2], z[1::2])
+    model.save(tmp_path / "model.safetensors")
+    loaded = mute.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(loaded.transform(X, concept=z), model.transform(X, concept=z))
+    with pytest.raises(MuteError, match="loaded from a file"):
+        loaded.partial_fit(X, z)
 
 
 def test_one_class_so_far() -> None:

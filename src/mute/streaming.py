@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.base import ConceptEstimator
+from mute.base import ConceptEstimator, Conditional
 from mute.errors import MuteError
 from mute.moments import Moments
 from mute.validation import LabelEncoder, check_rows, concept_of, concept_values
@@ -60,11 +60,13 @@ class Streaming(ConceptEstimator):
             self._take_in(X, y, concept, first)
             for name in self._STORED:
                 self.__dict__.pop(name, None)
-            if first:
+            if first and isinstance(self, Conditional):
                 self.router_, self.routing_ = None, None
             self._n_features_out = X.shape[1]
-            n = int(self.moments_.n)
-            self._fitted_on = {"rows": n, "columns": X.shape[1], "dtype": X.dtype.name}
+            counts = self.moments_.counts.astype(int).tolist()
+            self._fitted_on = {"rows": sum(counts), "columns": X.shape[1], "dtype": X.dtype.name}
+            if hasattr(self, "classes_"):
+                self._fitted_on["class_rows"] = counts
         return self
 
     def _take_in(self, X: NDArray, y: Any, concept: Any, first: bool) -> None:
