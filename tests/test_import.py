@@ -94,3 +94,14 @@ def test_later_processes_use_compiled_code(tmp_path: Path) -> None:
     assert second["misses"] == 0, "nothing is compiled again"
     assert second["hits"] == first["misses"]
     assert second["taken"] < first["taken"]
+
+
+def test_no_method_needs_torch_to_be_imported() -> None:
+    code = """
+import json, sys
+from mute.methods import HOMES, class_of
+for kind in HOMES:
+    class_of(kind)
+print(json.dumps({"torch": "torch" in sys.modules}))
+"""
+    assert run(code) == {"torch": False}
