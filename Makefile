@@ -40,7 +40,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 test: lint
-	$(BIN)/pytest -n 2 -m "not slow"
+	$(BIN)/pytest -n 2 -m "not slow" --durations=15
 
 test-slow: $(VENV)/.dev
 	$(BIN)/pytest -n 2 -m slow
