@@ -24,7 +24,7 @@ def spd(seed: int, d: int = D) -> NDArray:
     return M @ M.T / d
 
 
-@parametrize_with_checks([MeanDifference(), LinearOT(), LinearOT(reg=0.0, router="logistic")])
+@parametrize_with_checks([MeanDifference(router="logistic"), LinearOT(), LinearOT(reg=0.0, router="logistic")])
 def test_scikit_learns_checks(estimator, check) -> None:
     check(estimator)
 
@@ -189,7 +189,7 @@ def test_many_classes_do_not_make_every_pair() -> None:
 @pytest.mark.parametrize("make", [MeanDifference, LinearOT])
 def test_save_and_load(tmp_path, make, rows: tuple[NDArray, NDArray]) -> None:
     X, z = rows
-    model = make(random_state=0).fit(X, z)
+    model = make(router="logistic", random_state=0).fit(X, z)
     model.save(tmp_path / "model.safetensors")
     again = mute.load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(again.counterfactual(X, 0), model.counterfactual(X, 0))

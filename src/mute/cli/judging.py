@@ -145,7 +145,7 @@ def _print_comparison(console: Any, found: Any) -> None:
             "fit_seconds": "fit s",
         }  # fmt: skip
         shown = [name for name in heads if any(row[name] is not None for row in rows)]
-        table = Table(box=None, pad_edge=False, padding=(0, 1))
+        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))  # 80 columns wide
         for name in shown:
             table.add_column(heads[name], justify="left" if name in ("method", "verdict") else "right", no_wrap=True)
         for row in rows:

@@ -244,7 +244,7 @@ def comparison_plane(reports: dict[str, dict[str, Any]]) -> Any:
             error_x=_whiskers([kept]),
             error_y=_whiskers([read]),
             mode="markers",
-            marker={"size": 12, "color": _colour(i), "symbol": SYMBOLS[i % len(SYMBOLS)]},
+            marker={"size": 12, "color": _colour(i), "symbol": SYMBOLS[i // len(PALETTE) % len(SYMBOLS)]},
             name=_text(method),
             hovertemplate="kept %{x:.1%}, read %{y:.1%}",
         )
