@@ -32,7 +32,7 @@ from mute.validation import (
     random_state_of,
 )
 
-__all__ = ["ConceptEstimator", "Conditional", "Estimator", "Invertible", "digest_of_rows"]
+__all__ = ["ConceptEstimator", "Conditional", "Estimator", "Invertible", "WithTask", "digest_of_rows"]
 
 _BLOCK = 2048
 
@@ -239,6 +239,26 @@ class ConceptEstimator(Estimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
+
+
+class WithTask(ConceptEstimator):
+    """A method that can learn from the labels of a task too: its ``_learn`` takes ``task``, codes or None."""
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None, *, concept: Any = None, task: Any = None) -> Self:
+        """Learn the map.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+        y : array-like of shape (n,), optional
+            The concept's labels, any hashable kind, unless `concept` is given.
+        concept : array-like of shape (n,), optional
+            The concept's labels where `y` is another label, as in a pipeline.
+        task : array-like of shape (n,), optional
+            Labels of a task that the rows should stay useful for; the class says how they are used.
+        """
+        return self._fit(X, y, concept, task=task)
 
 
 class Conditional(ConceptEstimator):

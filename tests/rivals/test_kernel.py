@@ -17,7 +17,7 @@ import mute
 from laws import draw
 from mute import MuteError
 from mute.rivals.kernel import KernelErasure, Nystroem, _fold, _network
-from mute.rivals.rlace import RLACE, play
+from mute.rivals.rlace import RLACE, Rules, play
 
 torch = pytest.importorskip("torch")
 
@@ -79,7 +79,7 @@ def test_what_is_erased_from_features_is_what_their_linear_classifiers_read() ->
     """Rings: no linear classifier of the rows tells them apart, one of the features of degree 2 does."""
     X, z = rings(3000, seed=0)
     phi = Nystroem.on(torch.as_tensor(X[:60]), "poly", gamma=1.0, degree=2, coef0=1.0).of(X)
-    rules = RLACE(evaluate_every=500)._rules()
+    rules = Rules.of(RLACE(evaluate_every=500))
     basis, _ = play(phi, z, 1, rules, range(20), np.random.default_rng(0))
     np.testing.assert_allclose(basis.T @ basis, np.eye(1), atol=1e-12)
     erased = phi - phi @ basis @ basis.T

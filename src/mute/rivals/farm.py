@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.callback import with_callbacks
 
-from mute.base import ConceptEstimator
+from mute.base import ConceptEstimator, WithTask
 from mute.errors import MuteError
 from mute.network import Network
 from mute.training import center_and_scale, device_of, hold_out, require_torch, seeded, standardise, train
@@ -216,7 +215,7 @@ def paper_presets(**settings: Any) -> dict[str, dict[str, Any]]:
     }
 
 
-class FaRM(RateEraser):
+class FaRM(WithTask, RateEraser):
     r"""Fairness-aware rate maximisation: make the classes fill the same space until nothing tells them apart.
 
     A network :math:`g` of linear layers with ReLU between them gives :math:`Y`, whose rows are normalised (centred, and
@@ -359,22 +358,6 @@ class FaRM(RateEraser):
         self.validation_fraction = validation_fraction
         self.device = device
         self.random_state = random_state
-
-    @with_callbacks
-    def fit(self, X: Any, y: Any = None, *, concept: Any = None, task: Any = None) -> Self:
-        """Learn the map.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, D)
-        y : array-like of shape (n,), optional
-            The concept's labels, any hashable kind, unless `concept` is given.
-        concept : array-like of shape (n,), optional
-            The concept's labels where `y` is another label, as in a pipeline.
-        task : array-like of shape (n,), optional
-            Labels of a task that the rows should stay useful for: the constrained objective.
-        """
-        return self._fit(X, y, concept, task=task)
 
     def _check_settings(self) -> None:
         super()._check_settings()

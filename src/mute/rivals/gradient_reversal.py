@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.callback import with_callbacks
 
-from mute.base import ConceptEstimator
+from mute.base import WithTask
 from mute.errors import MuteError
 from mute.network import Network
 from mute.training import center_and_scale, device_of, hold_out, require_torch, seeded, standardise, train
@@ -56,7 +55,7 @@ def reverse(U: Tensor, strength: float) -> Tensor:
     return Reversal.apply(U)
 
 
-class GradientReversal(ConceptEstimator):
+class GradientReversal(WithTask):
     r"""An encoder trained against an adversary whose gradient it receives reversed.
 
     The encoder :math:`g(x) = x + \mathrm{MLP}(x)` starts as the identity and plays, with an adversary :math:`h` that
@@ -202,22 +201,6 @@ class GradientReversal(ConceptEstimator):
         self.validation_fraction = validation_fraction
         self.device = device
         self.random_state = random_state
-
-    @with_callbacks
-    def fit(self, X: Any, y: Any = None, *, concept: Any = None, task: Any = None) -> Self:
-        """Learn the map.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, D)
-        y : array-like of shape (n,), optional
-            The concept's labels, any hashable kind, unless `concept` is given.
-        concept : array-like of shape (n,), optional
-            The concept's labels where `y` is another label, as in a pipeline.
-        task : array-like of shape (n,), optional
-            Labels of a task that the rows should stay useful for, in place of their reconstruction.
-        """
-        return self._fit(X, y, concept, task=task)
 
     def _check_settings(self) -> None:
         for name in ("adversary_width", "epochs", "batch_size"):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.callback import with_callbacks
 
+from mute.base import WithTask
 from mute.errors import MuteError
 from mute.rivals.projection import Projector, class_accuracy
 from mute.training import hold_out
@@ -23,7 +23,7 @@ _NOTHING_LEFT = 1e-10
 Part = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
-class INLP(Projector):
+class INLP(WithTask, Projector):
     r"""Iterative null-space projection.
 
     A linear classifier of the concept is fitted, the span of its weights is taken out of the rows, and the next one
@@ -129,22 +129,6 @@ class INLP(Projector):
         self.stop_at_majority = stop_at_majority
         self.validation_fraction = validation_fraction
         self.random_state = random_state
-
-    @with_callbacks
-    def fit(self, X: Any, y: Any = None, *, concept: Any = None, task: Any = None) -> Self:
-        """Learn the map.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, D)
-        y : array-like of shape (n,), optional
-            The concept's labels, any hashable kind, unless `concept` is given.
-        concept : array-like of shape (n,), optional
-            The concept's labels where `y` is another label, as in a pipeline.
-        task : array-like of shape (n,), optional
-            Labels of a task; each classifier then sees rows of one of its classes.
-        """
-        return self._fit(X, y, concept, task=task)
 
     def _check_settings(self) -> None:
         check_whole_number("n_iterations", self.n_iterations)

@@ -269,20 +269,8 @@ class KernelErasure(ConceptEstimator):
         self.device = device
         self.random_state = random_state
 
-    def _rules(self) -> Rules:
-        return Rules(
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            momentum=0.0,
-            tolerance=self.tolerance,
-            evaluate_every=self.evaluate_every,
-            patience=self.patience,
-            validation_fraction=self.validation_fraction,
-        )
-
     def _check_settings(self) -> None:
-        self._rules().check()
+        Rules.of(self).check()
         if self.kernel not in _DEFAULTS:
             raise MuteError(f"kernel must be one of {', '.join(_DEFAULTS)}, not {self.kernel!r}")
         check_whole_number("rank", self.rank, or_none=True)
@@ -315,7 +303,7 @@ class KernelErasure(ConceptEstimator):
         rounds = math.ceil(self.n_iterations / self.evaluate_every)
         epochs = math.ceil(self.preimage_steps * self.batch_size / (again * len(X)))
         steps: Any = self._steps(rounds + epochs, "round")
-        basis, self.game_history_ = play(phi, z, rank, self._rules(), islice(steps, rounds), rng)
+        basis, self.game_history_ = play(phi, z, rank, Rules.of(self), islice(steps, rounds), rng)
         basis = basis.astype(np.float32)
         phi -= (phi @ basis) @ basis.T
         learn, watch = hold_out(z, self.validation_fraction, rng)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -123,11 +123,17 @@ class Rules:
     batch_size: int
     learning_rate: float
     weight_decay: float
-    momentum: float
     tolerance: float
     evaluate_every: int
     patience: int | None
     validation_fraction: float
+    momentum: float = 0.0
+
+    @classmethod
+    def of(cls, estimator: Any) -> Rules:
+        """Those that the settings of an estimator name."""
+        names = [field.name for field in fields(cls) if hasattr(estimator, field.name)]
+        return cls(**{name: getattr(estimator, name) for name in names})
 
     def check(self) -> None:
         check_whole_number("batch_size", self.batch_size)
@@ -340,26 +346,14 @@ class RLACE(Projector):
         self.validation_fraction = validation_fraction
         self.random_state = random_state
 
-    def _rules(self) -> Rules:
-        return Rules(
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            momentum=self.momentum,
-            tolerance=self.tolerance,
-            evaluate_every=self.evaluate_every,
-            patience=self.patience,
-            validation_fraction=self.validation_fraction,
-        )
-
     def _check_settings(self) -> None:
         check_whole_number("rank", self.rank, or_none=True)
         check_whole_number("n_iterations", self.n_iterations)
-        self._rules().check()
+        Rules.of(self).check()
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         rank = min(int(z.max()), X.shape[1]) if self.rank is None else self.rank
         if rank > X.shape[1]:
             raise MuteError(f"rank must be at most the number of columns, {X.shape[1]}, not {rank}")
         rounds = self._steps(math.ceil(self.n_iterations / self.evaluate_every), "round")
-        self.basis_, self.history_ = play(X, z, rank, self._rules(), rounds, self._generator())
+        self.basis_, self.history_ = play(X, z, rank, Rules.of(self), rounds, self._generator())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.callback import with_callbacks
 
-from mute.base import ConceptEstimator
+from mute.base import WithTask
 from mute.errors import MuteError, WeakResultWarning
 from mute.moments import Moments
 from mute.network import Network
@@ -26,7 +25,7 @@ _FEWEST_FOR_AUTO = 20
 _BLOCK = 2**18
 
 
-class TaCo(ConceptEstimator):
+class TaCo(WithTask):
     r"""Targeted concept erasure: the principal components that tell the concept are dropped.
 
     Rows are written in r principal components, :math:`x - \mu = u W + \text{rest}`, and a network learns to read the
@@ -166,22 +165,6 @@ class TaCo(ConceptEstimator):
         self.keep_mean = keep_mean
         self.validation_fraction = validation_fraction
         self.random_state = random_state
-
-    @with_callbacks
-    def fit(self, X: Any, y: Any = None, *, concept: Any = None, task: Any = None) -> Self:
-        """Learn the map.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, D)
-        y : array-like of shape (n,), optional
-            The concept's labels, any hashable kind, unless `concept` is given.
-        concept : array-like of shape (n,), optional
-            The concept's labels where `y` is another label, as in a pipeline.
-        task : array-like of shape (n,), optional
-            Labels of a task, whose components are spared.
-        """
-        return self._fit(X, y, concept, task=task)
 
     def _check_settings(self) -> None:
         check_whole_number("n_components", self.n_components)
