@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
@@ -32,7 +32,7 @@ from mute.validation import (
     random_state_of,
 )
 
-__all__ = ["ConceptEstimator", "Conditional", "Estimator", "Invertible", "WithTask", "digest_of_rows"]
+__all__ = ["ConceptEstimator", "Conditional", "Estimator", "Invertible", "WithTask", "digest_of_rows", "in_blocks"]
 
 _BLOCK = 2048
 
@@ -47,6 +47,14 @@ def digest_of_rows(X: NDArray) -> str:
 
     for_each(hash_part, parts, resolve_threads(None))  # hashing releases Python's lock
     return hashlib.sha256(b"".join(digests)).hexdigest()
+
+
+def in_blocks(X: NDArray, work: Callable[[NDArray], NDArray]) -> NDArray[np.floating]:
+    """`work` on blocks of rows that the cache can hold; it gives rows of the same shape and precision."""
+    out = np.empty_like(X)
+    for start in range(0, len(X), _BLOCK):
+        out[start : start + _BLOCK] = work(X[start : start + _BLOCK])
+    return out
 
 
 class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMixin, BaseEstimator):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from mute.base import ConceptEstimator
+from mute.base import ConceptEstimator, in_blocks
 from mute.errors import MuteError
 from mute.moments import Moments, shrink
 from mute.routing import NetworkRouter, fit_router
@@ -133,7 +133,7 @@ class LEACE(Streaming):
 
     def _erase(self, X: NDArray) -> NDArray[np.floating]:
         mean, read, remove = (a.astype(X.dtype, copy=False) for a in (self.mean_, self.read_, self.remove_))
-        return X - ((X - mean) @ read) @ remove.T
+        return in_blocks(X, lambda rows: rows - ((rows - mean) @ read) @ remove.T)
 
     def _check_restored(self) -> None:
         if not np.allclose(self.read_.T @ self.remove_, np.eye(self.read_.shape[1]), atol=1e-6):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mute.base import in_blocks
 from mute.errors import MuteError
 from mute.moments import Moments
 from mute.rivals.projection import Projector
@@ -247,7 +248,7 @@ class LEOPARD(Projector):
 
     def _erase(self, X: NDArray) -> NDArray[np.floating]:
         basis = self.basis_.astype(X.dtype, copy=False)
-        return (X @ basis) @ basis.T
+        return in_blocks(X, lambda rows: (rows @ basis) @ basis.T)
 
 
 def _without_linear_signal(X: NDArray, z: NDArray[np.int64]) -> NDArray[np.float64]:
