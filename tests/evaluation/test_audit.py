@@ -11,6 +11,7 @@ from sklearn.preprocessing import FunctionTransformer
 from mute import Histogram, MUtE, audit
 from mute.errors import MuteError
 from mute.evaluation.compare import compare
+from mute.methods import METHODS
 
 QUICK = ["logistic", "quadratic", "boosting"]
 
@@ -244,6 +245,16 @@ def test_comparison_resumes_and_survives_a_failure(fitted: tuple, tmp_path: Any,
     assert again.reports["none"] == first.reports["none"], "what was finished is not made again"
     other = compare(X, z, **{**options, "random_state": 1, "methods": ["none"]})
     assert not other.reports and "none" in other.failures, "other settings are other results"
+
+
+@pytest.mark.slow  # every method at its defaults
+@pytest.mark.filterwarnings("ignore::mute.WeakResultWarning")
+def test_every_method_can_be_compared(fitted: tuple) -> None:
+    _, X, (z, y), _ = fitted
+    found = compare(X, z, task=y, adversaries=["logistic"])
+    assert found.failures == {}
+    assert list(found.reports) == list(METHODS)
+    assert all(row["paper"] is not None and row["fresh"] is not None for row in found.rows())
 
 
 def test_comparison_bad_input(fitted: tuple) -> None:
