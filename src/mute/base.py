@@ -179,15 +179,20 @@ class ConceptEstimator(Estimator):
 
     def _read_concept(self, n_rows: int, y: Any, concept: Any) -> NDArray:
         """Codes of the labels, whose classes are kept; or numbers of shape (n, m) for a continuous concept."""
-        kind = getattr(self, "concept_type", "categorical")
-        if kind == "continuous":
+        if self._continuous():
+            self.__dict__.pop("classes_", None)  # of an earlier fit
             return concept_values(n_rows, y, concept)
-        if kind != "categorical":
-            raise MuteError(f'concept_type must be "categorical" or "continuous", not {kind!r}')
         self._encoder, z = LabelEncoder.fit(concept_of(n_rows, y, concept))
         check_classes(self._encoder, z)
         self.classes_ = self._encoder.as_array()
         return z
+
+    def _continuous(self) -> bool:
+        """Whether the concept has values in place of classes."""
+        kind = getattr(self, "concept_type", "categorical")
+        if kind not in ("categorical", "continuous"):
+            raise MuteError(f'concept_type must be "categorical" or "continuous", not {kind!r}')
+        return kind == "continuous"
 
     @staticmethod
     def _encode_new(labels: Any, n_rows: int, name: str) -> NDArray[np.int64] | None:

@@ -70,7 +70,7 @@ class Streaming(ConceptEstimator):
         return self
 
     def _take_in(self, X: NDArray, y: Any, concept: Any, first: bool) -> None:
-        if getattr(self, "concept_type", "categorical") == "continuous":
+        if self._continuous():
             new = self._gather(X, concept_values(len(X), y, concept))
             self.moments_ = new if first else self.moments_.merged(new)
             return

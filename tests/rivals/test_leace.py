@@ -146,6 +146,11 @@ def test_continuous_concept() -> None:
     Q = LEACE(concept_type="continuous").fit(X, Z).transform(X)
     before, after = ((A - A.mean(axis=0)).T @ (Z - Z.mean(axis=0)) for A in (X, Q))
     assert np.abs(after).max() < 1e-9 * np.abs(before).max()
+    # The same estimator, fitted anew on labels and back.
+    eraser = LEACE().fit(X, Z[:, 0] > 0)
+    eraser.set_params(concept_type="continuous").fit(X, Z)
+    assert not hasattr(eraser, "classes_")
+    np.testing.assert_array_equal(eraser.transform(X), Q)
     # One-hot labels as numbers are the categorical case.
     z = rng.integers(3, size=1000)
     as_numbers = LEACE(concept_type="continuous").fit(X, one_hot(z)).transform(X)
