@@ -1,11 +1,10 @@
-"""What the estimators share: files, progress, labels, routing. Each adds its mathematics."""
+"""What the estimators share: files, progress, labels. Each adds its mathematics."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from copy import copy
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -18,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from mute.errors import MuteError
 from mute.io import save
-from mute.routing import ClassifierRouter, NetworkRouter, fit_router
 from mute.state import concept_state, restore_concept
 from mute.threads import for_each, resolve_threads
 from mute.validation import (
@@ -32,7 +30,7 @@ from mute.validation import (
     random_state_of,
 )
 
-__all__ = ["ConceptEstimator", "Conditional", "Estimator", "Invertible", "WithTask", "digest_of_rows", "in_blocks"]
+__all__ = ["ConceptEstimator", "Estimator", "WithTask", "digest_of_rows", "in_blocks"]
 
 _BLOCK = 2048
 
@@ -272,133 +270,3 @@ class WithTask(ConceptEstimator):
             Labels of a task that the rows should stay useful for; the class says how they are used.
         """
         return self._fit(X, y, concept, task=task)
-
-
-class Conditional(ConceptEstimator):
-    """A method whose map depends on the class of a row, which is given or chosen by a router.
-
-    A subclass gives ``_push(X, k)`` (erase rows of classes k) and ``_move(X, source, target)``, has a parameter
-    ``router``, and calls ``_learn_router`` when it learns.
-    """
-
-    router_: Any
-    routing_: Any
-
-    def _learn_router(self, X: NDArray, z: NDArray[np.int64]) -> None:
-        """Train the router that the settings ask for, if any."""
-        self.router_, self.routing_ = None, None
-        router = getattr(self, "router", None)
-        if router is not None:
-            rows = np.arange(len(X))
-            self.router_, _, self.routing_ = fit_router(router, X, z, rows, self._encoder, self._generator())
-
-    def _push(self, X: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
-        raise NotImplementedError
-
-    def _move(self, X: NDArray, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
-        raise NotImplementedError
-
-    def transform(self, X: Any, concept: Any = None) -> NDArray[np.floating]:
-        """Erase the concept.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, D)
-        concept : array-like of shape (n,), optional
-            True labels. Without them the router chooses, if there is one.
-
-        Returns
-        -------
-        array of shape (n, D)
-            float32 for float32 input, else float64.
-        """
-        check_is_fitted(self)
-        X = check_rows(self, X)
-        return self._push(X, self._class_of(X, concept))
-
-    def fit_transform(self, X: Any, y: Any = None, *, concept: Any = None) -> NDArray[np.floating]:
-        """Fit, then erase the same rows: by the router, or by their labels where there is none."""
-        self.fit(X, y, concept=concept)
-        labels = y if concept is None else concept
-        return self.transform(X, concept=labels if self.needs_concept else None)
-
-    def counterfactual(self, X: Any, target: Any, *, concept: Any = None) -> NDArray[np.floating]:
-        """What the rows would be under another value of the concept.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, D)
-        target : label or array-like of shape (n,)
-            One label for all rows, or one for each.
-        concept : array-like of shape (n,), optional
-            True labels. Without them the router chooses, if there is one.
-        """
-        check_is_fitted(self)
-        X = check_rows(self, X)
-        goal = self._encode_targets(target, len(X))
-        return self._move(X, self._class_of(X, concept), goal)
-
-    def route(self, X: Any) -> NDArray:
-        """The class that the router sends each row to."""
-        check_is_fitted(self)
-        return self.classes_[self._class_of(check_rows(self, X), None)]
-
-    @property
-    def needs_concept(self) -> bool:
-        """Whether it can only erase rows whose class it is told."""
-        check_is_fitted(self)
-        return self.router_ is None
-
-    def without_router(self) -> Self:
-        """The same maps without the router: an eraser that must always be told the class."""
-        check_is_fitted(self)
-        bare: Any = copy(self)
-        bare.router_, bare.routing_, bare.router = None, None, None
-        return bare
-
-    def _set_router(self, classifier: Any) -> None:
-        from sklearn.exceptions import NotFittedError
-
-        if isinstance(classifier, type) or not hasattr(classifier, "predict"):
-            raise MuteError(f"router must be a fitted classifier, not {classifier!r}")
-        try:
-            check_is_fitted(classifier)
-        except NotFittedError:
-            raise MuteError(f"the router {classifier!r} is not fitted; fit it on the concept's labels first") from None
-        width = getattr(classifier, "n_features_in_", self.n_features_in_)
-        if width != self.n_features_in_:
-            raise MuteError(f"the router was fitted on {width} columns, this eraser on {self.n_features_in_}")
-        self.router_ = NetworkRouter.from_classifier(classifier, self._encoder) or ClassifierRouter(
-            classifier, self._encoder
-        )
-
-    def _class_of(self, X: NDArray, concept: Any) -> NDArray[np.int64]:
-        if concept is not None:
-            return self._encode(concept, len(X), "concept")
-        if self.router_ is None:
-            raise MuteError(
-                "this eraser has no router, so it needs concept=, one label for each row; "
-                'fit with router="mlp" to do without'
-            )
-        return self.router_.predict(X)
-
-
-class Invertible(Conditional):
-    """A conditional method whose maps are bijections: a subclass gives ``_pull(Q, k)``, which undoes ``_push``."""
-
-    def _pull(self, Q: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
-        raise NotImplementedError
-
-    def inverse_transform(self, Q: Any, concept: Any = None) -> NDArray[np.floating]:
-        """Undo `transform`, given the class each row was erased as.
-
-        For rows erased without labels that is the router's choice, `route`, which need not be the true label.
-        """
-        check_is_fitted(self)
-        Q = check_rows(self, Q, erased=True)
-        if concept is None:
-            raise MuteError(
-                "inverse_transform needs concept=, one label for each row: the class is what was erased, so it cannot "
-                "be read from the erased rows"
-            )
-        return self._pull(Q, self._encode(concept, len(Q), "concept"))

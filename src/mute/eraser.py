@@ -12,7 +12,7 @@ from sklearn.callback import CallbackContext
 from sklearn.utils.validation import check_is_fitted
 
 from mute.artifacts import eraser_from_artifact, eraser_to_artifact
-from mute.base import Invertible
+from mute.conditional import Invertible
 from mute.diagnostics import Diagnostics, diagnose
 from mute.errors import WeakResultWarning
 from mute.fitting import FlowFitter

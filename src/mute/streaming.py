@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.base import ConceptEstimator, Conditional
+from mute.base import ConceptEstimator
+from mute.conditional import Conditional
 from mute.errors import MuteError
 from mute.moments import Moments
 from mute.validation import LabelEncoder, check_rows, concept_of, concept_values

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.base import Invertible
+from mute.conditional import Invertible
 from mute.errors import MuteError
 from mute.moments import Moments, root
 from mute.streaming import Streaming
@@ -44,12 +44,13 @@ class GaussianTransport(Streaming, Invertible):
         self.covariances_ = self._estimate(self.moments_)
         middle = barycentre(self.covariances_, self.moments_.counts / self.moments_.n)
         self.pushes_ = np.array([transport(C, middle) for C in self.covariances_])
+        _check_bijections(self.pushes_)
         self._transports = Transports(self.covariances_, self.pushes_)
 
     def _check_restored(self) -> None:
-        symmetric = all(np.allclose(A, A.transpose(0, 2, 1)) for A in (self.covariances_, self.pushes_))
-        if not symmetric or min(np.linalg.eigvalsh(A)[0] for A in self.pushes_) <= 0:
-            raise MuteError("its maps are not symmetric and positive definite")
+        if not all(np.allclose(A, A.transpose(0, 2, 1)) for A in (self.covariances_, self.pushes_)):
+            raise MuteError("its maps are not symmetric")
+        _check_bijections(self.pushes_)
         self._transports = Transports(self.covariances_, self.pushes_)
 
     def _push(self, X: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
@@ -87,8 +88,19 @@ class Transports:
             return np.eye(self._covariances.shape[1])
         if (i, j) not in self._pairs:
             self._pairs[i, j] = transport(self._covariances[i], self._covariances[j])
+            _check_bijections(self._pairs[i, j][None])
             self._pairs[j, i] = np.linalg.inv(self._pairs[i, j])
         return self._pairs[i, j]
+
+
+def _check_bijections(maps: NDArray[np.floating]) -> None:
+    """Refuse symmetric maps, shape (k, D, D), that flatten a direction: nothing could bring it back."""
+    values = np.linalg.eigvalsh(maps)
+    if (values[:, 0] <= maps.shape[1] * np.finfo(float).eps * values[:, -1]).any():
+        raise MuteError(
+            "the classes do not vary in the same directions (perhaps a column is constant in one of them only), so no "
+            "affine bijection takes one to the other; use a ridge (reg above 0 in LinearOT) or shrinkage=True (QLEACE)"
+        )
 
 
 def by_group(X: NDArray, groups: NDArray[np.int64], affine: Any) -> NDArray[np.floating]:

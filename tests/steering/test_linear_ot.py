@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import mute
 from laws import draw
 from mute import MuteError
+from mute.rivals import QLEACE
 from mute.steering import LinearOT, MeanDifference
 from mute.transport import barycentre, frechet_distance, transport
 
@@ -177,6 +179,22 @@ def test_the_ridge_that_is_chosen(n: int, least: float, most: float) -> None:
     """Many rows need none; with fewer rows than columns the covariances alone would not do."""
     X, z = draw("gauss", n, 20, seed=0)
     assert least <= LinearOT(router=None, random_state=0).fit(X, z).reg_ <= most
+
+
+@pytest.mark.parametrize("model", [LinearOT(0.0, router=None), QLEACE(shrinkage=False, router=None)], ids=repr)
+def test_classes_that_vary_in_other_directions(model) -> None:
+    """One class is flat where the other is not: the way back would lose a column, so there is no way there."""
+    X, z = draw("gauss", 50, 4, seed=0)
+    X[z == 0, 3] = 1.0
+    with pytest.raises(MuteError, match="do not vary in the same directions"):
+        clone(model).fit(X, z)
+    ridged = LinearOT(1e-3, router=None).fit(X, z)
+    Q = ridged.transform(X, concept=z)
+    np.testing.assert_allclose(ridged.inverse_transform(Q, concept=z), X, atol=1e-9)
+    # Where all classes are flat there is nothing to lose.
+    X[:, 3] = 1.0
+    flat = clone(model).fit(X, z)
+    np.testing.assert_allclose(flat.inverse_transform(flat.transform(X, concept=z), concept=z), X, atol=1e-9)
 
 
 def test_many_classes_do_not_make_every_pair() -> None:

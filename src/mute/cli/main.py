@@ -172,6 +172,7 @@ def fit(
     from threadpoolctl import threadpool_limits
 
     from mute.cli.tables import open_matrix, read_labels, split_spec
+    from mute.eraser import MUtE
     from mute.files import check_target
     from mute.methods import make, method_of
 
@@ -184,7 +185,8 @@ def fit(
     if router is not None:
         settings["router"] = None if router is RouterName.none else router.value
     if marginal is not None:
-        settings["marginal"] = _paper_histogram() if marginal is MarginalName.paper else marginal.value
+        paper = MUtE.PRESETS["paper-text"]["marginal"]
+        settings["marginal"] = paper if marginal is MarginalName.paper else marginal.value
     if rotation is not None:
         settings["rotation"] = rotation.value
     if keep_norm:
@@ -233,12 +235,6 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
         except ValueError:
             out[name] = text
     return out
-
-
-def _paper_histogram() -> Any:
-    from mute import Histogram
-
-    return Histogram(bins=1000, alpha=1e-10, floor="add")
 
 
 @app.command()

@@ -282,9 +282,8 @@ class FaRM(WithTask, RateEraser):
     sphere, but nothing says that a network gets there, nor that equal second moments are equal laws.
 
     *Limits.* Outputs live in a space of their own, without the mean and the norm of each row: downstream models must
-    be trained on them. Only what serves the rate is kept; a linear map finds about a quarter of the variance of
-    the demo's word vectors again. The class-conditional rate rises slowly for long: on that data early stopping ends
-    after some 150 epochs, and all 500 take one point of accuracy more from a fresh network (41 to 40 %, chance 33 %).
+    be trained on them. Only what serves the rate is kept, which may be little of the rows (``mute compare``). The
+    class-conditional rate rises slowly for long, so early stopping leaves a little more to be read than all epochs.
     A continuous concept must be binned first (or see `KRaM`). Logarithms are natural; to another base, as in the MUtE
     paper's code, the loss has another unit, which changes the best network only where a task stands against it.
 

@@ -120,10 +120,10 @@ class GradientReversal(WithTask):
     *Guarantees.* None. The game need not converge, and its adversary says little about others: judge it by fresh
     probes, on rows not used in fit.
 
-    *Limits.* It takes some thousand steps, so many epochs where there are few rows, and stops halfway: on the demo's
-    word vectors a fresh logistic probe still reads 48 % of the three classes and a network 67 %. With a task, all that
-    does not serve it may go. The authors' setting (preset "authors") has no further adversary steps, resets or weight
-    decay; it was made for deep networks that learn their features with the game.
+    *Limits.* It takes some thousand steps, so many epochs where there are few rows, and often stops halfway: fresh
+    probes read much of the concept still (``mute compare``). With a task, all that does not serve it may go. The
+    authors' setting (preset "authors") has no further adversary steps, resets or weight decay; it was made for deep
+    networks that learn their features with the game.
 
     *Labels.* Not needed to transform.
 

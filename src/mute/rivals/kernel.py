@@ -271,7 +271,7 @@ class KernelErasure(ConceptEstimator):
 
     def _check_settings(self) -> None:
         Rules.of(self).check()
-        if self.kernel not in _DEFAULTS:
+        if not isinstance(self.kernel, str) or self.kernel not in _DEFAULTS:
             raise MuteError(f"kernel must be one of {', '.join(_DEFAULTS)}, not {self.kernel!r}")
         check_whole_number("rank", self.rank, or_none=True)
         for name in ("degree", "n_landmarks", "n_iterations", "preimage_steps"):

@@ -92,12 +92,10 @@ class LEOPARD(Projector):
     have the same mean on the rows of the fit, and no linear classifier has a lower log loss than a constant there.
 
     *Limits.* The objective is not convex and r is given: where the laws differ in more than D - r directions, or Adam
-    stops short, the concept stays readable, so measure it. On new rows of the 100 GloVe columns that come with the
-    package, where chance is 33 %, a small network reads 68, 59, 46 and 37 % at ranks 75, 50, 25 and 10 (52 % at rank
-    50, cascaded). The kernels are about as wide as the cloud of all rows and see little detail in many dimensions.
-    Nothing but the rank keeps information: directions along which all rows agree are perfect for the objective, and
-    where the first r columns are constant it has nowhere to go from its start. Without the cascade there is no linear
-    guarantee.
+    stops short, the concept stays readable, so measure it (``mute compare``). The kernels are about as wide as the
+    cloud of all rows and see little detail in many dimensions. Nothing but the rank keeps information: directions along
+    which all rows agree are perfect for the objective, and where the first r columns are constant it has nowhere to go
+    from its start. Without the cascade there is no linear guarantee.
 
     *Labels.* Needed to fit, not to transform.
 

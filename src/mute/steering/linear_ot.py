@@ -64,10 +64,12 @@ class LinearOT(GaussianTransport):
     least displacement that does so; with it, :math:`\Sigma_j + \lambda(I - A^2)`. As the ridge grows the map becomes
     `MeanDifference`.
 
-    *Limits.* Only two moments are matched: where the laws differ in shape a nonlinear probe still sees the class. With
-    few rows for the columns the covariances are noise, and so is the map; that is what the ridge is for. A ridge that
-    is not relative means nothing before it is compared with the variance of the rows: the paper's 1e-2 on rows
-    of unit length leaves little more than `MeanDifference`.
+    *Limits.* Without ridge the match is exact only where the classes vary in the same directions, which takes more rows
+    than columns; classes that no bijection can take to each other are refused. Only two moments are matched: where the
+    laws differ in shape a nonlinear probe still sees the class. With few rows for the columns the covariances are
+    noise, and so is the map; that is what the ridge is for. A ridge that is not relative means nothing before it is
+    compared with the variance of the rows: the paper's 1e-2 on rows of unit length leaves little more than
+    `MeanDifference`.
 
     *Labels.* The router stands in for those that are not given; without it they are needed.
 

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from mute.base import Conditional
+from mute.conditional import Conditional
 from mute.eraser import MUtE
 from mute.errors import MuteError
 from mute.moments import Moments, least_squares

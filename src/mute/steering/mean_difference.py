@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.base import Invertible
+from mute.conditional import Invertible
 from mute.streaming import Streaming
 from mute.validation import check_number
 
