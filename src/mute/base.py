@@ -30,7 +30,7 @@ from mute.validation import (
     random_state_of,
 )
 
-__all__ = ["ConceptEstimator", "Estimator", "WithTask", "digest_of_rows", "in_blocks"]
+__all__ = ["ConceptEstimator", "Estimator", "WithTask", "digest_of_rows"]
 
 _BLOCK = 2048
 
@@ -45,14 +45,6 @@ def digest_of_rows(X: NDArray) -> str:
 
     for_each(hash_part, parts, resolve_threads(None))  # hashing releases Python's lock
     return hashlib.sha256(b"".join(digests)).hexdigest()
-
-
-def in_blocks(X: NDArray, work: Callable[[NDArray], NDArray]) -> NDArray[np.floating]:
-    """`work` on blocks of rows that the cache can hold; it gives rows of the same shape and precision."""
-    out = np.empty_like(X)
-    for start in range(0, len(X), _BLOCK):
-        out[start : start + _BLOCK] = work(X[start : start + _BLOCK])
-    return out
 
 
 class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMixin, BaseEstimator):
@@ -120,7 +112,8 @@ class ConceptEstimator(Estimator):
     - ``_erase(X)``, from checked rows to erased rows of the same precision;
     - `_STORED`, the fitted attributes that make up the method, for its file. Each has its axes, in names: "D" is the
       number of columns, "K" that of the classes, any other name stands for one number throughout. An axis list that
-      begins with "network" names the input of a `Network`; "plain" stands for what JSON can hold.
+      begins with "network" names the input of a `Network`; "arrays" stands for arrays by their names, of shapes that
+      ``_check_restored`` checks, and "plain" for what JSON can hold.
 
     Attributes
     ----------
@@ -158,11 +151,11 @@ class ConceptEstimator(Estimator):
         with self._all_or_nothing():
             self._check_settings()
             X = check_rows(self, X, reset=True)
-            z = self._read_concept(len(X), y, concept)
+            z = self._read_concept(X, y, concept)
             codes = {name: self._encode_new(given, len(X), name) for name, given in labels.items()}
             self._n_features_out = X.shape[1]
             self._learn(X, z, **codes)
-            counts = {"class_rows": np.bincount(z).tolist()} if z.ndim == 1 else {}
+            counts = {"class_rows": np.bincount(z, minlength=len(self._encoder)).tolist()} if z.ndim == 1 else {}
             self._remember_rows(X, **counts)
         return self
 
@@ -175,8 +168,26 @@ class ConceptEstimator(Estimator):
     def _erase(self, X: NDArray) -> NDArray[np.floating]:
         raise NotImplementedError
 
-    def _read_concept(self, n_rows: int, y: Any, concept: Any) -> NDArray:
+    def _erase_with(self, ops: Any, x: Any) -> Any:
+        """`_erase` as arithmetic on values of `ops` (see `mute.ops`), to run without this package; here, if affine."""
+        return self._affine_with(ops, x, self._erase, "erase")
+
+    def _affine_with(self, ops: Any, x: Any, work: Callable[[NDArray], NDArray], name: str) -> Any:
+        """A map that is affine, read off from its answers, as arithmetic on values of `ops`."""
+        d = self.n_features_in_
+        rows = 10 * np.random.default_rng(0).normal(size=(8, d))
+        offset = work(np.zeros((1, d)))[0]
+        slopes, answers = work(np.eye(d)) - offset, work(rows)
+        if not np.allclose(rows @ slopes + offset, answers, rtol=1e-6, atol=1e-6 * np.abs(answers).max()):
+            raise MuteError(
+                f"the map of {type(self).__name__} is not affine, so it cannot be exported as it is; copy it by "
+                "MLPSurrogate and export the copy"
+            )
+        return ops.linear(x, ops.array(f"{name}_weight", slopes), ops.array(f"{name}_bias", offset))
+
+    def _read_concept(self, X: NDArray, y: Any, concept: Any) -> NDArray:
         """Codes of the labels, whose classes are kept; or numbers of shape (n, m) for a continuous concept."""
+        n_rows = len(X)
         if self._continuous():
             self.__dict__.pop("classes_", None)  # of an earlier fit
             return concept_values(n_rows, y, concept)

@@ -41,6 +41,26 @@ class Conditional(ConceptEstimator):
     def _move(self, X: NDArray, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
         raise NotImplementedError
 
+    def _push_with(self, ops: Any, x: Any, k: Any) -> Any:
+        """`_push` as arithmetic on values of `ops` (see `mute.ops`), to run without this package; here, if affine."""
+
+        def work(rows: Any, c: int) -> Any:
+            return self._affine_with(ops, rows, lambda X: self._push(X, np.full(len(X), c)), f"push{c}")
+
+        return ops.by_class(work, x, k, len(self._encoder))
+
+    def _move_with(self, ops: Any, x: Any, source: Any, target: Any) -> Any:
+        """`_move` as arithmetic on values of `ops`; here, if affine."""
+        n = len(self._encoder)
+
+        def work(rows: Any, way: int) -> Any:
+            i, j = divmod(way, n)
+            return self._affine_with(
+                ops, rows, lambda X: self._move(X, np.full(len(X), i), np.full(len(X), j)), f"move{i}_{j}"
+            )
+
+        return ops.by_class(work, x, source * n + target, n * n)
+
     def transform(self, X: Any, concept: Any = None) -> NDArray[np.floating]:
         """Erase the concept.
 

@@ -307,6 +307,13 @@ class MUtE(Invertible):
             out *= np.linalg.norm(X, axis=1, keepdims=True) / np.maximum(now, np.finfo(out.dtype).tiny)
         return out
 
+    def _push_with(self, ops: Any, x: Any, k: Any) -> Any:
+        return self.flow_.push_with(ops, x, k)
+
+    def _move_with(self, ops: Any, x: Any, source: Any, target: Any) -> Any:
+        out = self.flow_.pull_with(ops, self.flow_.push_with(ops, x, source), target)
+        return out * (ops.norm(x) / ops.norm(out)) if self.keep_norm else out
+
     def flags(self, X: Any, concept: Any = None, *, margin: float = 0.2) -> Flags:
         """Which rows to look at twice: outside the range of the fit, or routed with a lead of less than `margin`."""
         check_is_fitted(self)

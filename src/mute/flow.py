@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,6 +161,45 @@ class Flow:
 
         q = self.astype(x.dtype)._run(x, k, work, n_threads, None)
         return q, logdet
+
+    def push_with(self, ops: Any, x: Any, k: Any) -> Any:
+        """`push` as arithmetic on values of `ops` (see `mute.ops`), to run without this package."""
+        flow = self.astype(ops.precision)
+        x = (x - ops.array("center", flow.center)) / ops.array("scale", flow.scale)
+        start = flow._table_starts(ops, k)
+        for t in range(flow.n_layers):
+            table, origin, step, rotation = flow._layer_with(ops, t, k)
+            place = (ops.linear(x, rotation) - origin) / step
+            j = ops.integer(ops.clip(place, 0, self.values.shape[3] - 2))
+            low, high = ops.take(table, start + j), ops.take(table, start + j + 1)
+            x = low + (place - ops.real(j)) * (high - low)
+        return x
+
+    def pull_with(self, ops: Any, q: Any, k: Any) -> Any:
+        """`pull` as arithmetic on values of `ops`."""
+        flow = self.astype(ops.precision)
+        start = flow._table_starts(ops, k)
+        last = flow.values.shape[3] - 2
+        for t in reversed(range(flow.n_layers)):
+            table, origin, step, rotation = flow._layer_with(ops, t, k)
+            j = start - start  # the segment that holds q, by bisection
+            for bit in reversed(range(last.bit_length())):
+                ahead = ops.least(j + (1 << bit), last)
+                j = ops.where(ops.take(table, start + ahead) <= q, ahead, j)
+            low, high = ops.take(table, start + j), ops.take(table, start + j + 1)
+            q = ops.linear(origin + step * (ops.real(j) + (q - low) / (high - low)), ops.transpose(rotation))
+        return q * ops.array("scale", flow.scale) + ops.array("center", flow.center)
+
+    def _table_starts(self, ops: Any, k: Any) -> Any:
+        """Where the table of each row's class and each column begins among the values of a layer, laid end to end."""
+        _, n_classes, d, m = self.values.shape
+        return ops.take(ops.array("starts", np.arange(n_classes * d).reshape(n_classes, d) * m), k)
+
+    def _layer_with(self, ops: Any, t: int, k: Any) -> tuple[Any, Any, Any, Any]:
+        """Values of a layer laid end to end, origin and step of each row, rotation."""
+        table = ops.array(f"layer{t}_values", self.values[t].reshape(-1))
+        origin, step = (ops.take(ops.array(f"layer{t}_{n}", getattr(self, n)[t]), k) for n in ("origin", "step"))
+        return table, origin, step, ops.array(f"layer{t}_rotation", self.rotations[t])
 
     def _run(
         self, x: NDArray, k: int | NDArray, work: Callable, n_threads: int | None, out: NDArray | None

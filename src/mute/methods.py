@@ -31,6 +31,9 @@ HOMES = {
     "LinearOT": "mute.steering.linear_ot",
     "GaussianCFR": "mute.steering.gaussian_cfr",
     "LinearSurrogate": "mute.steering.linear_surrogate",
+    "MLPSurrogate": "mute.distill.mlp",
+    "InvertibleSurrogate": "mute.distill.invertible",
+    "LowRankSurrogate": "mute.distill.low_rank",
 }
 
 
@@ -85,7 +88,11 @@ METHODS: dict[str, Method] = {
     "mean-difference": Method("MeanDifference", "translation between class means"),
     "linear-ot": Method("LinearOT", "affine transport between class laws"),
     "cfr": Method("GaussianCFR", "concept coordinates predicted from the others"),
-    "linear-surrogate": Method("LinearSurrogate", "least-squares copy of MUtE"),
+    "linear-surrogate": Method("LinearSurrogate", "least-squares copy of MUtE, by class"),
+    "mlp-surrogate": Method("MLPSurrogate", "a network that copies MUtE", torch=True),
+    "cinn-surrogate": Method("InvertibleSurrogate", "an invertible network that copies MUtE", torch=True),
+    "inn-surrogate": Method("InvertibleSurrogate", "the same, one for each class", {"conditional": False}, torch=True),
+    "low-rank-surrogate": Method("LowRankSurrogate", "one affine map that copies MUtE"),
 }
 
 

@@ -71,6 +71,13 @@ class Network:
     def n_outputs(self) -> int:
         return self.weights[-1].shape[1]
 
+    def run_with(self, ops: Any, x: Any, name: str) -> Any:
+        """The same as arithmetic on values of `ops` (see `mute.ops`)."""
+        for i, (w, b) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x = ops.linear(x, ops.array(f"{name}{i}_weight", w), ops.array(f"{name}{i}_bias", b))
+            x = ops.relu(x) if i < len(self) - 1 else x
+        return x
+
     def __call__(self, X: NDArray) -> NDArray[np.floating]:
         """Outputs of shape (n, out), in the precision of `X`."""
         out = np.empty((len(X), self.n_outputs), X.dtype)

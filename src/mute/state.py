@@ -47,6 +47,9 @@ def concept_state(estimator: Any) -> tuple[dict[str, NDArray], dict[str, Any]]:
         elif axes.startswith("network"):
             tensors |= value.arrays(name)
             state[name] = len(value)
+        elif axes == "arrays":
+            tensors |= {f"{name}.{key}": array for key, array in value.items()}
+            state[name] = list(value)
         else:
             tensors[name] = value
     if hasattr(estimator, "router_"):
@@ -67,6 +70,10 @@ def restore_concept(cls: type, tensors: dict[str, NDArray], state: dict[str, Any
     for name, axes in stored.items():
         if axes == ["plain"]:
             setattr(estimator, name, state[name])
+        elif axes == ["arrays"]:
+            arrays = {str(key): tensors[f"{name}.{key}"] for key in state[name]}
+            check_all_finite(**arrays)
+            setattr(estimator, name, arrays)
         elif axes[0] != "network":
             array = tensors[name]
             if array.ndim != len(axes):

@@ -187,8 +187,10 @@ def test_a_teacher_of_other_rows_or_labels() -> None:
     X, z = draw("gauss", 100, 3, seed=0)
     with pytest.raises(MuteError, match="fitted on 2 columns, X has 3"):
         LinearSurrogate(MeanDifference(router=None).fit(X[:, :2], z)).fit(X, z)
-    with pytest.raises(MuteError, match="fitted on the labels"):
+    with pytest.raises(MuteError, match="the label 0, which was not seen in fit; known labels: 1, 2"):
         LinearSurrogate(MeanDifference(router=None).fit(X, z + 1)).fit(X, z)
+    with pytest.raises(MuteError, match="no row is of class 1, so its map cannot be copied"):
+        LinearSurrogate(MeanDifference(router=None).fit(X, z)).fit(X[z == 0], z[z == 0])
 
 
 def test_the_default_teacher_is_the_papers_flow() -> None:

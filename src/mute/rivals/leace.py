@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from mute.base import ConceptEstimator, in_blocks
+from mute.base import ConceptEstimator
 from mute.errors import MuteError
 from mute.moments import Moments, shrink
+from mute.ops import in_blocks
 from mute.routing import NetworkRouter, fit_router
 from mute.steering.mean_difference import MeanDifference
 from mute.streaming import Streaming
@@ -133,7 +134,7 @@ class LEACE(Streaming):
 
     def _erase(self, X: NDArray) -> NDArray[np.floating]:
         mean, read, remove = (a.astype(X.dtype, copy=False) for a in (self.mean_, self.read_, self.remove_))
-        return in_blocks(X, lambda rows: rows - ((rows - mean) @ read) @ remove.T)
+        return in_blocks(lambda rows: rows - ((rows - mean) @ read) @ remove.T, X)
 
     def _check_restored(self) -> None:
         if not np.allclose(self.read_.T @ self.remove_, np.eye(self.read_.shape[1]), atol=1e-6):

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.base import in_blocks
 from mute.errors import MuteError
 from mute.moments import Moments
+from mute.ops import in_blocks
 from mute.rivals.projection import Projector
 from mute.routing import stratified_sample
 from mute.training import device_of, hold_out, require_torch, seeded, train
@@ -246,7 +246,7 @@ class LEOPARD(Projector):
 
     def _erase(self, X: NDArray) -> NDArray[np.floating]:
         basis = self.basis_.astype(X.dtype, copy=False)
-        return in_blocks(X, lambda rows: (rows @ basis) @ basis.T)
+        return in_blocks(lambda rows: (rows @ basis) @ basis.T, X)
 
 
 def _without_linear_signal(X: NDArray, z: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -7,8 +7,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.base import ConceptEstimator, in_blocks
+from mute.base import ConceptEstimator
 from mute.errors import MuteError
+from mute.ops import in_blocks
 
 __all__ = ["Projector", "class_accuracy"]
 
@@ -22,7 +23,7 @@ class Projector(ConceptEstimator):
 
     def _erase(self, X: NDArray) -> NDArray[np.floating]:
         basis = self.basis_.astype(X.dtype, copy=False)
-        return in_blocks(X, lambda rows: rows - (rows @ basis) @ basis.T)
+        return in_blocks(lambda rows: rows - (rows @ basis) @ basis.T, X)
 
     def _check_restored(self) -> None:
         gap = self.basis_.T @ self.basis_ - np.eye(self.basis_.shape[1])

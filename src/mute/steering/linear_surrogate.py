@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy
 from itertools import combinations
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted
 
 from mute.conditional import Conditional
+from mute.distill.teaching import Pairs, Surrogate, check_every_class
 from mute.eraser import MUtE
 from mute.errors import MuteError
-from mute.moments import Moments, least_squares
 from mute.training import hold_out
 from mute.transport import by_group
 from mute.validation import check_number
@@ -26,7 +22,7 @@ __all__ = ["LinearSurrogate"]
 _BLOCK = 8192
 
 
-class LinearSurrogate(Conditional):
+class LinearSurrogate(Surrogate, Conditional):
     r"""Least-squares copy of a flow: steering by one matrix for each pair of classes.
 
     From class i to class j it is the affine map that best predicts, on the rows of the fit, the teacher's
@@ -42,8 +38,9 @@ class LinearSurrogate(Conditional):
         it cross-validation, forgets what the teacher has learned.)
     ridge : float, default=1e-6
         Penalty on the matrices, as a share of the mean variance of a column.
-    router : {"mlp", "logistic"}, classifier or None, default="mlp"
-        Chooses the class of a row whose label is not given; with None labels must always be given.
+    router : {"mlp", "logistic", "teacher"}, classifier or None, default="mlp"
+        Chooses the class of a row whose label is not given; "teacher" takes over the teacher's. With None labels must
+        always be given.
     validation_fraction : float, default=0.1
         Share of the rows on which the fit of the maps is measured, and from which they do not learn. At 0, it is
         measured on the rows they learn from.
@@ -73,7 +70,8 @@ class LinearSurrogate(Conditional):
     covariance than the target class, by the share 1 - R², and a probe can see that. Nothing is exactly erased, from i
     to j and back is not the identity, and what the teacher cannot do the copy cannot either.
 
-    *Labels.* The router stands in for those that are not given; without it they are needed.
+    *Labels.* The router stands in for those that are not given; without it they are needed. A fitted teacher with a
+    router needs none to copy.
 
     *Cost.* That of the teacher, then O(K n D²) for the covariances and O(K² D³) for the regressions. One product with a
     (D, D) matrix to transform or move, where the teacher has one for each layer.
@@ -97,6 +95,7 @@ class LinearSurrogate(Conditional):
     True
     """
 
+    _TEACHERS = (Conditional, "a method with counterfactuals that depend on the class, such as MUtE")
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"ridge": 0.0, "validation_fraction": 0.0}}
     _STORED: ClassVar[dict[str, str]] = {
         "moves_": "K K D D",
@@ -128,18 +127,15 @@ class LinearSurrogate(Conditional):
         self.random_state = random_state
 
     def _check_settings(self) -> None:
-        if self.teacher is not None and not isinstance(self.teacher, Conditional):
-            raise MuteError(
-                f"teacher must be None or a method with counterfactuals that depend on the class, such as MUtE, "
-                f"not {self.teacher!r}"
-            )
+        super()._check_settings()
         check_number("ridge", self.ridge, "of at least 0", lambda v: v >= 0)
         check_number("validation_fraction", self.validation_fraction, "from 0 to below 1", lambda v: 0 <= v < 1)
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
+        check_every_class(z, self._encoder.classes)
         rng = self._generator()
-        teacher = self._fitted_teacher(X, z, int(rng.integers(2**31 - 1)))
-        self._learn_router(X, z)
+        teacher = self._fitted_teacher(X, z, rng)
+        self._learn_router_of(teacher, X, z)
         k, d = len(self._encoder), X.shape[1]
         learn, watch = hold_out(z, self.validation_fraction, rng)
         seen = [learn[z[learn] == i] for i in range(k)]
@@ -150,34 +146,19 @@ class LinearSurrogate(Conditional):
         self.pushes_, self.push_offsets_ = np.empty((k, d, d)), np.empty((k, d))
         moved, pushed = np.ones((k, k)), np.ones(k)
         for i, j in combinations(range(k), 2):
-            there, there_held = (_Pairs.gather(_moved(teacher, X, part, i, j), d) for part in (seen, held))
+            there, there_held = (Pairs.gather(_moved(teacher, X, part, i, j), d) for part in (seen, held))
             # The pairs of the way back are the same, the other way round.
             for way, pairs, new in (((i, j), there, there_held), ((j, i), there.reverse(), there_held.reverse())):
                 self.moves_[way], self.move_offsets_[way] = pairs.regression(self.ridge)
                 moved[way] = new.r2(self.moves_[way], self.move_offsets_[way], pairs)
         for i in range(k):
-            pairs, new = (_Pairs.gather(_pushed(teacher, X, part, i), d) for part in (seen, held))
+            pairs, new = (Pairs.gather(_pushed(teacher, X, part, i), d) for part in (seen, held))
             self.pushes_[i], self.push_offsets_[i] = pairs.regression(self.ridge)
             pushed[i] = new.r2(self.pushes_[i], self.push_offsets_[i], pairs)
         self.r2_ = {"moves": moved.tolist(), "pushes": pushed.tolist()}
 
-    def _fitted_teacher(self, X: NDArray, z: NDArray[np.int64], seed: int) -> Any:
-        """The teacher as it is, if it is fitted for such rows and labels; else a copy of it, fitted on these."""
-        teacher = MUtE(4, router=None, diagnostics=False) if self.teacher is None else self.teacher
-        try:
-            check_is_fitted(teacher)
-        except NotFittedError:
-            teacher = clone(teacher)
-            if teacher.get_params(deep=False).get("random_state", seed) is None:
-                teacher.set_params(random_state=seed)
-            return teacher.fit(X, self.classes_[z])
-        if teacher.n_features_in_ != X.shape[1]:
-            raise MuteError(f"the teacher was fitted on {teacher.n_features_in_} columns, X has {X.shape[1]}")
-        if teacher._encoder.classes != self._encoder.classes:
-            raise MuteError(
-                f"the teacher was fitted on the labels {teacher._encoder.classes}, not on {self._encoder.classes}"
-            )
-        return teacher
+    def _default_teacher(self) -> Any:
+        return MUtE(4, router=None, diagnostics=False)
 
     def _push(self, X: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
         origin = np.zeros(X.shape[1])
@@ -189,49 +170,10 @@ class LinearSurrogate(Conditional):
         ways = [(i, j) for i in range(k) for j in range(k)]
         return by_group(X, source * k + target, lambda w: (self.moves_[ways[w]], origin, self.move_offsets_[ways[w]]))
 
-    def _to_artifact(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
-        bare = copy(self)
-        bare.teacher = None  # its work is done, and a file holds no other estimators
-        return super(LinearSurrogate, bare)._to_artifact()
-
     def _check_restored(self) -> None:
         own = np.arange(len(self.pushes_))
         if (self.moves_[own, own] != np.eye(self.n_features_in_)).any() or self.move_offsets_[own, own].any():
             raise MuteError("its maps from a class to itself are not the identity")
-
-
-class _Pairs(NamedTuple):
-    """Moments of rows x and their answers y, side by side."""
-
-    mean: NDArray[np.float64]
-    covariance: NDArray[np.float64]
-
-    @classmethod
-    def gather(cls, blocks: Iterator[tuple[NDArray, NDArray]], d: int) -> _Pairs:
-        moments = Moments(1, 2 * d, "pooled")
-        for x, y in blocks:
-            # In double precision: a regression divides by the smallest variances.
-            moments.add(np.concatenate([x, y], axis=1, dtype=np.float64), np.zeros(len(x), np.int64))
-        return cls(moments.mean, moments.covariance)
-
-    def reverse(self) -> _Pairs:
-        """The same pairs with x for y."""
-        d = len(self.mean) // 2
-        return _Pairs(np.roll(self.mean, d), np.roll(self.covariance, (d, d), axis=(0, 1)))
-
-    def regression(self, ridge: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Matrix and offset of the affine map that best gives y from x."""
-        d = len(self.mean) // 2
-        A = least_squares(self.covariance[:d, :d], self.covariance[:d, d:], ridge).T
-        return A, self.mean[d:] - A @ self.mean[:d]
-
-    def r2(self, A: NDArray[np.float64], b: NDArray[np.float64], learned: _Pairs) -> float:
-        """Share of the squared distance of y from the mean of the pairs learned from that the map explains."""
-        d = len(b)
-        rest = np.concatenate([-A, np.eye(d)], axis=1)  # (x, y) to y - Ax
-        error = np.trace(rest @ self.covariance @ rest.T) + ((rest @ self.mean - b) ** 2).sum()
-        spread = np.trace(self.covariance[d:, d:]) + ((self.mean - learned.mean)[d:] ** 2).sum()
-        return float(1 - error / spread) if spread > 0 else 1.0
 
 
 def _moved(teacher: Any, X: NDArray, rows: list[NDArray], i: int, j: int) -> Iterator[tuple[NDArray, NDArray]]:

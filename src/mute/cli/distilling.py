@@ -1,0 +1,161 @@
+"""The commands that make an eraser fast or portable: distill and export."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mute.cli.main import (
+    _INPUTS,
+    Model,
+    Quiet,
+    Rows,
+    _check_lengths,
+    _clock,
+    _console,
+    _fit_progress,
+    _load,
+    _settings,
+    _warnings_shown,
+    app,
+)
+from mute.errors import MuteError
+
+__all__ = ["KINDS"]
+
+# Kind of a copy: its class, and what differs from the defaults.
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mlp": ("MLPSurrogate", {}),
+    "cinn": ("InvertibleSurrogate", {}),
+    "inn": ("InvertibleSurrogate", {"conditional": False}),
+    "linear": ("LinearSurrogate", {"router": "teacher"}),
+    "low-rank": ("LowRankSurrogate", {}),
+}
+
+
+class Kind(StrEnum):
+    mlp = "mlp"
+    cinn = "cinn"
+    inn = "inn"
+    linear = "linear"
+    low_rank = "low-rank"
+
+
+class Concept(StrEnum):
+    routed = "routed"
+    given = "given"
+
+
+@app.command(epilog=_INPUTS)
+def distill(
+    model: Model,
+    x: Rows,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the copy (.safetensors).")],
+    kind: Annotated[
+        Kind,
+        typer.Option(
+            help="mlp: a network, erases only. cinn, inn: invertible networks, with counterfactuals. linear: a matrix "
+            "for each class, with counterfactuals. low-rank: one matrix, the cheapest."
+        ),
+    ] = Kind.mlp,
+    preset: Annotated[str | None, typer.Option(help="Settings by name: fast, paper, ...")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the copy; repeat for more.")
+    ] = None,
+    concept: Annotated[
+        str | None, typer.Option("--concept", help="Labels of the rows, FILE:COLUMN, for a model without router.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same copy.")] = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Copy a model into a faster one: mute distill gender.safetensors X.npy -o fast.safetensors"""
+    from mute.cli.tables import open_matrix, read_labels, split_spec
+    from mute.files import check_target
+    from mute.methods import class_of
+
+    check_target(output)
+    teacher = _load(model, None)
+    name, fixed = KINDS[kind.value]
+    cls = class_of(name)
+    settings = {"random_state": seed} | fixed | _settings(set_ or [])
+    unknown = [key for key in settings if key not in cls._get_param_names() or key == "teacher"]
+    if unknown:
+        known = ", ".join(p for p in cls._get_param_names() if p != "teacher")
+        raise MuteError(f"{name} has no setting {unknown[0]!r}; it has: {known}")
+    copy = cls.from_preset(preset, **settings) if preset else cls(**settings)
+    copy.teacher = teacher
+    labels = None if concept is None else read_labels(concept)
+    same = concept is not None and split_spec(concept)[0] == split_spec(x)[0]
+    matrix = open_matrix(x, exclude=[split_spec(concept)[1] or ""] if concept is not None and same else [])
+    if concept is not None and labels is not None:
+        _check_lengths(concept, labels, matrix)
+    console = _console(quiet)
+    start = time.perf_counter()
+    console.print(f"copying {type(teacher).__name__} on {matrix.shape[0]:,} rows ...", highlight=False)
+    with _warnings_shown(console), _fit_progress(copy, quiet):
+        copy.fit(matrix.to_numpy(), concept=labels)
+    copy._fitted_on |= {"x": Path(split_spec(x)[0]).name}
+    copy.save(output)
+    console.print(f"fitted {name} in {_clock(time.perf_counter() - start)}", highlight=False)
+    for line in _how_near(copy):
+        console.print(line, highlight=False)
+    console.print(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)", highlight=False)
+
+
+def _how_near(copy: Any) -> list[str]:
+    """How near the copy comes to its teacher on rows set aside, in words."""
+    if hasattr(copy, "fidelity_"):
+        found = copy.fidelity_
+        others = {"one matrix": "mse_affine", "a matrix for each class": "mse_class_affine", "the mean": "mse_constant"}
+        beside = ", ".join(f"{words} {found[key]:.4f}" for words, key in others.items() if key in found)
+        return [
+            f"on {found['rows']:,} rows set aside it explains {found['r2']:.2%} of the model's answers",
+            f"mean squared error {found['mse']:.4f} (for comparison: {beside})",
+        ]
+    pushes = copy.r2_["pushes"]
+    moves = [r2 for i, row in enumerate(copy.r2_["moves"]) for j, r2 in enumerate(row) if i != j]
+    parts = {"erased rows": pushes, "counterfactuals": moves}
+    return [f"on rows set aside it explains {sum(r) / len(r):.2%} of the model's {what}" for what, r in parts.items()]
+
+
+@app.command(epilog=_INPUTS)
+def export(
+    model: Model,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it: .onnx, or .pt2 for torch.")],
+    counterfactual: Annotated[
+        bool, typer.Option("--counterfactual", help="Move rows to a target class in place of erasing them.")
+    ] = False,
+    concept: Annotated[
+        Concept, typer.Option(help="Who says the class of a row: the model's router, or an input of the export.")
+    ] = Concept.routed,
+    check: Annotated[
+        str | None, typer.Option(metavar="X", help="Rows on which the export is compared with the model.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write a model for places without this package: mute export fast.safetensors -o fast.onnx --check X.npy"""
+    from mute.cli.tables import open_matrix
+
+    console = _console(quiet)
+    kind = output.suffix.lower()
+    if kind not in (".onnx", ".pt2"):
+        raise MuteError(f"{output} must end in .onnx or, for torch, in .pt2")
+    eraser = _load(model, None)
+    rows = None
+    if check is not None:
+        matrix = open_matrix(check)
+        rows = next(iter(matrix.row_blocks(1000)))
+        if matrix.shape[1] != eraser.n_features_in_:
+            raise MuteError(f"{check} has {matrix.shape[1]} columns, the model was fitted on {eraser.n_features_in_}")
+    if kind == ".onnx":
+        from mute.export import to_onnx as write
+    else:
+        from mute.export import to_pt2 as write
+    gap = write(eraser, output, counterfactual=counterfactual, concept=concept.value, check=rows)
+    if gap is not None and rows is not None:
+        console.print(f"on {len(rows):,} rows it differs from the model by at most {gap:.1e}", highlight=False)
+    console.print(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)", highlight=False)

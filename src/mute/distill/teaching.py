@@ -1,0 +1,330 @@
+"""What the copies of an eraser share: the teacher, its answers, how a copy is judged, training by gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from mute.base import ConceptEstimator
+from mute.conditional import Conditional
+from mute.errors import MuteError
+from mute.moments import Moments, least_squares
+from mute.ops import TorchOps
+from mute.training import train
+from mute.validation import concept_of
+
+__all__ = [
+    "Pairs",
+    "ParameterOps",
+    "Surrogate",
+    "batches",
+    "check_every_class",
+    "check_shapes",
+    "classes_for",
+    "erased_by",
+    "fidelity",
+    "learn_to_copy",
+    "made_rows",
+    "row_by_row",
+    "set_aside",
+]
+
+_BLOCK = 8192
+
+# With this many rows to learn from, "auto" makes no more.
+_ENOUGH = 50_000
+
+# The learning rate falls to a third when the loss has not fallen for a quarter of the patience.
+_FALL = 1 / 3
+
+
+class Surrogate(ConceptEstimator):
+    """A method that copies a `teacher`, which is fitted, or is fitted first on the same rows.
+
+    Of a fitted teacher no labels are needed where it has a router: rows then count as the classes it sends them to.
+    """
+
+    teacher: Any
+    _TEACHERS: tuple[type, str] = (ConceptEstimator, "an eraser")
+
+    def _check_settings(self) -> None:
+        kind, words = self._TEACHERS
+        if self.teacher is not None and not isinstance(self.teacher, kind):
+            raise MuteError(f"teacher must be None or {words}, not {self.teacher!r}")
+
+    def _default_teacher(self) -> Any:
+        from mute.eraser import MUtE
+
+        return MUtE(diagnostics=False)
+
+    def _is_taught(self) -> bool:
+        """Whether the teacher is fitted already."""
+        if self.teacher is None:
+            return False
+        try:
+            check_is_fitted(self.teacher)
+        except NotFittedError:
+            return False
+        return True
+
+    def _fit(self, X: Any, y: Any, concept: Any, **labels: Any) -> Self:
+        super()._fit(X, y, concept, **labels)
+        if self._is_taught():
+            about = self.teacher._fitted_on
+            self._fitted_on["teacher"] = {"kind": type(self.teacher).__name__, **about}
+        return self
+
+    def _read_concept(self, X: NDArray, y: Any, concept: Any) -> NDArray:
+        """Codes of the labels; where none are given, the teacher's router's, or no columns if it needs none."""
+        if not self._is_taught():
+            return super()._read_concept(X, y, concept)
+        teacher = self.teacher
+        if teacher.n_features_in_ != X.shape[1]:
+            raise MuteError(f"the teacher was fitted on {teacher.n_features_in_} columns, X has {X.shape[1]}")
+        if not hasattr(teacher, "classes_"):
+            raise MuteError(f"{type(teacher).__name__} was fitted on values in place of classes; it cannot be copied")
+        self._encoder, self.classes_ = teacher._encoder, teacher.classes_
+        if y is not None or concept is not None:
+            given = concept_of(len(X), y, concept)
+            return self._encoder.encode(given, "concept")
+        if not isinstance(teacher, Conditional):
+            return np.empty((len(X), 0))
+        if teacher.router_ is None:
+            raise MuteError("the teacher has no router, so it needs concept=, one label for each row")
+        return teacher.router_.predict(X)
+
+    def _fitted_teacher(self, X: NDArray, z: NDArray[np.int64], rng: np.random.Generator) -> Any:
+        """The teacher as it is, if it is fitted; else a copy of it, fitted on these rows."""
+        seed = int(rng.integers(2**31 - 1))
+        if self._is_taught():
+            return self.teacher
+        teacher = self._default_teacher() if self.teacher is None else clone(self.teacher)
+        if teacher.get_params(deep=False).get("random_state", seed) is None:
+            teacher.set_params(random_state=seed)
+        return teacher.fit(X, self.classes_[z])
+
+    def _learn_router_of(self: Any, teacher: Any, X: NDArray, z: NDArray[np.int64]) -> None:
+        """The teacher's router, if the settings ask for it, or one of its own."""
+        if self.router == "teacher":
+            self.router_, self.routing_ = teacher.router_, teacher.routing_
+        else:
+            self._learn_router(X, z)
+
+    def _to_artifact(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        bare = copy(self)
+        bare.teacher = None  # its work is done, and a file holds no other estimators
+        return super(Surrogate, bare)._to_artifact()
+
+
+def check_every_class(k: NDArray[np.int64], classes: Sequence[Any]) -> None:
+    """Refuse rows without some class, whose map could not be learned."""
+    missing = np.flatnonzero(np.bincount(k, minlength=len(classes)) == 0)
+    if len(missing):
+        raise MuteError(f"no row is of class {classes[missing[0]]!r}, so its map cannot be copied; give rows of it")
+
+
+def classes_for(teacher: Any, X: NDArray, z: NDArray) -> NDArray[np.int64]:
+    """The class whose map each row takes: what the teacher's router says or, where it has none, the labels."""
+    return z if teacher.router_ is None else teacher.router_.predict(X)
+
+
+def erased_by(teacher: Any, X: NDArray, z: NDArray) -> NDArray[np.floating]:
+    """The teacher's erased rows."""
+    if isinstance(teacher, Conditional):
+        return teacher._push(X, classes_for(teacher, X, z))
+    return teacher._erase(X)
+
+
+def made_rows(
+    teacher: Any, Q: NDArray, n_classes: int, augment: int | str, rng: np.random.Generator
+) -> tuple[NDArray[np.floating], NDArray[np.int64], NDArray[np.floating]]:
+    """Further rows to learn from: what the teacher brings back from mixtures of erased rows, as classes at random.
+
+    If erased rows are Gaussian, so is a mixture of two with weights cos a and sin a: the rows follow the classes' laws.
+
+    Parameters
+    ----------
+    teacher : fitted `Invertible`
+    Q : array of shape (n, D)
+        Erased rows.
+    n_classes : int
+    augment : int or "auto"
+        How many for each row; "auto" makes three, while all rows are fewer than 50,000.
+
+    Returns
+    -------
+    rows, their classes, and themselves erased
+    """
+    n = len(Q)
+    most = 3 * n if augment == "auto" else int(augment) * n
+    size = min(most, max(_ENOUGH - n, 0)) if augment == "auto" else most
+    first, second = rng.integers(n, size=(2, size))
+    angle = rng.uniform(0, np.pi / 2, (size, 1)).astype(Q.dtype)
+    mixed = np.cos(angle) * Q[first] + np.sin(angle) * Q[second]
+    classes = rng.integers(n_classes, size=size)
+    return teacher._pull(mixed, classes), classes, mixed
+
+
+def set_aside(n: int, rows: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows to learn from and up to `rows` to watch, at most a fifth; of fewer than ten, all are both."""
+    if n < 10:
+        return np.arange(n), np.arange(n)
+    order = rng.permutation(n)
+    size = min(rows, n // 5)
+    return np.sort(order[size:]), np.sort(order[:size])
+
+
+class Pairs(NamedTuple):
+    """Moments of rows x and answers y to them, side by side."""
+
+    mean: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+
+    @classmethod
+    def gather(cls, blocks: Iterable[tuple[NDArray, NDArray]], d: int) -> Pairs:
+        moments = Moments(1, 2 * d, "pooled")
+        for x, y in blocks:
+            # In double precision: a regression divides by the smallest variances.
+            moments.add(np.concatenate([x, y], axis=1, dtype=np.float64), np.zeros(len(x), np.int64))
+        return cls(moments.mean, moments.covariance)
+
+    def reverse(self) -> Pairs:
+        """The same pairs with x for y."""
+        d = len(self.mean) // 2
+        return Pairs(np.roll(self.mean, d), np.roll(self.covariance, (d, d), axis=(0, 1)))
+
+    def regression(self, ridge: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Matrix and offset of the affine map that best gives y from x; the matrix multiplies columns."""
+        d = len(self.mean) // 2
+        A = least_squares(self.covariance[:d, :d], self.covariance[:d, d:], ridge).T
+        return A, self.mean[d:] - A @ self.mean[:d]
+
+    def r2(self, A: NDArray[np.float64], b: NDArray[np.float64], learned: Pairs) -> float:
+        """Share of the squared distance of y from the mean of the pairs learned from that the map explains."""
+        spread = self.spread(learned)
+        return float(1 - self.error(A, b) / spread) if spread > 0 else 1.0
+
+    def error(self, A: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+        """Mean squared length of y - (Ax + b)."""
+        rest = np.concatenate([-A, np.eye(len(b))], axis=1)  # (x, y) to y - Ax
+        return float(np.trace(rest @ self.covariance @ rest.T) + ((rest @ self.mean - b) ** 2).sum())
+
+    def spread(self, learned: Pairs) -> float:
+        """Mean squared distance of y from the mean of the pairs learned from."""
+        d = len(self.mean) // 2
+        return float(np.trace(self.covariance[d:, d:]) + ((self.mean - learned.mean)[d:] ** 2).sum())
+
+
+def batches(X: NDArray, Y: NDArray, rows: NDArray[np.int64]) -> Iterator[tuple[NDArray, NDArray]]:
+    """Blocks of the rows of both."""
+    for start in range(0, len(rows), _BLOCK):
+        part = rows[start : start + _BLOCK]
+        yield X[part], Y[part]
+
+
+def row_by_row(
+    rows: NDArray[np.int64], work: Callable[[NDArray[np.int64]], NDArray], width: int
+) -> NDArray[np.float32]:
+    """`work` on blocks of `rows`, in single precision."""
+    out = np.empty((len(rows), width), np.float32)
+    for start in range(0, len(rows), _BLOCK):
+        out[start : start + _BLOCK] = work(rows[start : start + _BLOCK])
+    return out
+
+
+def check_shapes(weights: dict[str, NDArray], expected: dict[str, tuple[int, ...]]) -> None:
+    """Refuse the weights of a file whose shapes do not fit together."""
+    if {name: w.shape for name, w in weights.items()} != expected:
+        raise MuteError("the shapes of its weights do not fit together")
+
+
+def fidelity(error: float, learned: Pairs, held: Pairs, ridge: float, n: int) -> dict[str, float]:
+    """How near a copy comes on rows set aside: its mean squared error beside those of an affine map and a constant."""
+    d = len(learned.mean) // 2
+    constant = held.spread(learned) / d
+    return {
+        "mse": error,
+        "mse_affine": held.error(*learned.regression(ridge)) / d,
+        "mse_constant": constant,
+        "r2": 1 - error / constant if constant > 0 else 1.0,
+        "rows": n,
+    }
+
+
+class ParameterOps(TorchOps):
+    """Arithmetic on tensors whose constants are parameters under training, if they are among `weights`."""
+
+    def __init__(self, weights: dict[str, NDArray], device: Any) -> None:
+        super().__init__(np.float32)
+        self.device = device
+        self.module = self.torch.nn.ParameterDict(
+            {name: self.torch.nn.Parameter(super(ParameterOps, self).array(name, w)) for name, w in weights.items()}
+        ).to(device)
+        self.constants: dict[str, Any] = {}
+
+    def array(self, name: str, values: NDArray) -> Any:
+        if name in self.module:
+            return self.module[name]
+        if name not in self.constants:
+            self.constants[name] = super().array(name, values).to(self.device)
+        return self.constants[name]
+
+    def by_class(self, work: Callable[[Any, int], Any], x: Any, k: Any, n_classes: int) -> Any:
+        """Each class's map on its own rows only."""
+        if n_classes == 1:
+            return work(x, 0)
+        mine = [self.torch.nonzero(k == c).flatten() for c in range(n_classes)]
+        parts = [work(x[rows], c) for c, rows in enumerate(mine)]
+        return self.torch.cat(parts)[self.torch.argsort(self.torch.cat(mine))]
+
+    def weights(self) -> dict[str, NDArray]:
+        """The parameters as arrays."""
+        return {name: w.detach().cpu().numpy().copy() for name, w in self.module.items()}
+
+
+def learn_to_copy(
+    ops: ParameterOps,
+    loss: Callable[..., Any],
+    learn: list[Any],
+    watch: list[Any],
+    *,
+    epochs: Iterable[int],
+    batch_size: int,
+    learning_rate: float,
+    weight_decay: float,
+    patience: int,
+    fall: bool,
+    clip: float | None = None,
+) -> list[float]:
+    """Train the parameters of `ops` by AdamW; returns the watched loss after each epoch, the best of which is kept.
+
+    `loss` gives the mean over the rows of a batch. With `fall`, the learning rate falls to a third whenever the watched
+    loss has not fallen for a quarter of the patience.
+    """
+    torch = ops.torch
+    optimiser = torch.optim.AdamW(ops.module.parameters(), lr=learning_rate, weight_decay=weight_decay)
+    quarter = max(patience // 4, 1)
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimiser, factor=_FALL, patience=quarter, threshold=1e-4)
+
+    def step(*batch: Any) -> None:
+        optimiser.zero_grad()
+        loss(*batch).backward()
+        if clip is not None:
+            torch.nn.utils.clip_grad_norm_(ops.module.parameters(), clip)
+        optimiser.step()
+
+    def watched() -> float:
+        parts = [[t[s : s + _BLOCK] for t in watch] for s in range(0, len(watch[0]), _BLOCK)]
+        value = sum(float(loss(*part)) * len(part[0]) for part in parts) / len(watch[0])
+        if fall:
+            schedule.step(value)
+        return value
+
+    return train(step, watched, [ops.module], learn, epochs=epochs, batch_size=batch_size, patience=patience)

@@ -1,0 +1,236 @@
+"""An eraser as an ONNX graph, written node by node: no torch is needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.errors import MuteError, missing_extra
+from mute.export.program import compare, program_of
+from mute.files import check_target, write_atomically
+
+__all__ = ["to_onnx"]
+
+# The first version with LayerNormalization, and a file version that every runtime of the last years reads.
+_OPSET, _IR_VERSION = 17, 8
+
+# A protobuf message cannot be larger than 2 GiB.
+_MOST_BYTES = 2_000_000_000
+
+
+def to_onnx(
+    eraser: Any, path: str | Path, *, counterfactual: bool = False, concept: str = "routed", check: Any = None
+) -> float | None:
+    """Write a fitted eraser as an ONNX model, in single precision, for any number of rows.
+
+    The model takes ``X``, of shape (n, D), and gives ``erased`` (or ``counterfactual``) of the same shape; the labels
+    stand in its metadata as JSON, under ``classes``.
+
+    Parameters
+    ----------
+    eraser : fitted eraser
+        `MUtE`, a surrogate, or any method whose map is affine (for each class).
+    path : str or path
+        Where to write it, whole or not at all.
+    counterfactual : bool, default=False
+        Move the rows to another class in place of erasing them: the model then takes ``target``, of shape (n,), the
+        place of each row's label in ``classes``.
+    concept : {"routed", "given"}, default="routed"
+        Who says the class of a row, for methods that depend on it: their router, which becomes part of the model, or
+        a further input ``concept`` like ``target``.
+    check : array-like of shape (n, D), optional
+        Rows on which the model, run by onnxruntime, is compared with the eraser. Where they differ by more than 1e-3
+        of the size of the answers, nothing is written.
+
+    Returns
+    -------
+    float or None
+        The largest difference seen on the rows of `check`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mute.export import to_onnx
+    >>> from mute.rivals import LEACE
+    >>> X, z = np.random.default_rng(0).normal(size=(100, 3)), np.arange(100) % 2
+    >>> to_onnx(LEACE().fit(X, z), "leace.onnx", check=X) < 1e-6  # doctest: +SKIP
+    True
+    """
+    try:
+        import onnx
+        from onnx import helper
+    except ImportError:
+        raise missing_extra("onnx", "onnx", "export to ONNX") from None
+    check_target(path)
+    program = program_of(eraser, counterfactual, concept)
+    ops = _OnnxOps(onnx)
+    inputs = [_Value(ops, name, integer=name != "X") for name in program.inputs]
+    name = "counterfactual" if counterfactual else "erased"
+    ops.node("Identity", [program.run(ops, *inputs)], name=name)
+    kinds = {False: onnx.TensorProto.FLOAT, True: onnx.TensorProto.INT64}
+    shapes: dict[bool, list[str | int | None]] = {False: ["rows", program.n_features], True: ["rows"]}
+    graph = helper.make_graph(
+        ops.nodes,
+        type(eraser).__name__,
+        [helper.make_tensor_value_info(v.name, kinds[v.integer], shapes[v.integer]) for v in inputs],
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shapes[False])],
+        list(ops.constants.values()),
+    )
+    model = helper.make_model(
+        graph, producer_name="mute", opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION
+    )
+    helper.set_model_props(model, {"classes": json.dumps(program.classes, default=str)})
+    size = model.ByteSize()
+    if size > _MOST_BYTES:
+        raise MuteError(
+            f"the model would have {size / 1e9:.1f} GB, and an ONNX file holds at most 2; export a surrogate of it"
+        )
+    onnx.checker.check_model(model, full_check=True)
+    content = model.SerializeToString()
+    gap = None if check is None else compare(eraser, program, _runner(content), check)
+    with write_atomically(path) as file:
+        file.write(content)
+    return gap
+
+
+def _runner(content: bytes) -> Callable[[dict[str, NDArray]], NDArray]:
+    """The model as a function of its inputs by name, run by onnxruntime."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise missing_extra("onnxruntime", "onnx", "checking an ONNX model") from None
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # warnings about the machine are not ours to print
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    return lambda inputs: session.run(None, inputs)[0]
+
+
+class _Value:
+    """A value of the graph under construction, which Python's operators act on."""
+
+    def __init__(self, ops: _OnnxOps, name: str, integer: bool) -> None:
+        self.ops, self.name, self.integer = ops, name, integer
+
+    def _with(self, kind: str, other: Any, *, integer: bool | None = None) -> _Value:
+        return self.ops.node(kind, [self, self.ops.value(other, self.integer)], integer=integer)
+
+    def __add__(self, other: Any) -> _Value:
+        return self._with("Add", other)
+
+    def __sub__(self, other: Any) -> _Value:
+        return self._with("Sub", other)
+
+    def __mul__(self, other: Any) -> _Value:
+        return self._with("Mul", other)
+
+    def __rmul__(self, other: Any) -> _Value:
+        return self._with("Mul", other)
+
+    def __truediv__(self, other: Any) -> _Value:
+        return self._with("Div", other)
+
+    def __le__(self, other: Any) -> _Value:
+        return self._with("LessOrEqual", other)
+
+    def __eq__(self, other: Any) -> Any:
+        return self._with("Equal", other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class _OnnxOps:
+    """The arithmetic of `mute.ops.NumpyOps`, recorded as the nodes of a graph."""
+
+    def __init__(self, onnx: Any) -> None:
+        self.onnx = onnx
+        self.precision = np.dtype(np.float32)
+        self.nodes: list[Any] = []
+        self.constants: dict[str, Any] = {}
+
+    def node(
+        self, kind: str, inputs: Sequence[_Value], name: str = "", integer: bool | None = None, **more: Any
+    ) -> Any:
+        name = name or f"{kind}_{len(self.nodes)}"
+        self.nodes.append(self.onnx.helper.make_node(kind, [v.name for v in inputs], [name], **more))
+        return _Value(self, name, inputs[0].integer if integer is None else integer)
+
+    def value(self, given: Any, integer: bool) -> _Value:
+        """A value as it is; a number as a constant of the same kind as what it meets."""
+        if isinstance(given, _Value):
+            return given
+        dtype = np.int64 if integer else np.float32
+        return self.array(f"{'i' if integer else 'f'}_{given}", np.array(given, dtype))
+
+    def array(self, name: str, values: NDArray) -> _Value:
+        integer = values.dtype.kind != "f"
+        if name not in self.constants:
+            dtype = np.int64 if integer else np.float32
+            self.constants[name] = self.onnx.numpy_helper.from_array(np.ascontiguousarray(values, dtype), name)
+        return _Value(self, name, integer)
+
+    def linear(self, x: _Value, weight: _Value, bias: _Value | None = None) -> _Value:
+        return self.node("MatMul", [x, weight]) if bias is None else self.node("Gemm", [x, weight, bias])
+
+    def layer_norm(self, x: _Value, gain: _Value, offset: _Value) -> _Value:
+        return self.node("LayerNormalization", [x, gain, offset], axis=1, epsilon=1e-5)
+
+    def tanh(self, x: _Value) -> _Value:
+        return self.node("Tanh", [x])
+
+    def exp(self, x: _Value) -> _Value:
+        return self.node("Exp", [x])
+
+    def relu(self, x: _Value) -> _Value:
+        return self.node("Relu", [x])
+
+    def norm(self, x: _Value) -> _Value:
+        return self.node("ReduceL2", [x], axes=[1], keepdims=1)
+
+    def clip(self, x: _Value, low: float, high: float) -> _Value:
+        return self.node("Clip", [x, self.value(low, False), self.value(high, False)])
+
+    def least(self, i: _Value, limit: int) -> _Value:
+        return self.node("Min", [i, self.value(limit, True)])
+
+    def integer(self, x: _Value) -> _Value:
+        return self.node("Cast", [x], integer=True, to=self.onnx.TensorProto.INT64)
+
+    def real(self, i: _Value) -> _Value:
+        return self.node("Cast", [i], integer=False, to=self.onnx.TensorProto.FLOAT)
+
+    def take(self, table: _Value, index: _Value) -> _Value:
+        return self.node("Gather", [table, index], axis=0)
+
+    def transpose(self, matrix: _Value) -> _Value:
+        return self.node("Transpose", [matrix], perm=[1, 0])
+
+    def column(self, k: _Value) -> _Value:
+        return self.node("Unsqueeze", [k, self.array("axis_1", np.array([1]))])
+
+    def columns(self, x: _Value, order: _Value) -> _Value:
+        return self.node("Gather", [x, order], axis=1)
+
+    def split(self, x: _Value, at: int) -> tuple[_Value, _Value]:
+        end, axis = self.array("end", np.array([np.iinfo(np.int64).max])), self.array("axis_1", np.array([1]))
+        zero, middle = self.array("at_0", np.array([0])), self.array(f"at_{at}", np.array([at]))
+        return self.node("Slice", [x, zero, middle, axis]), self.node("Slice", [x, middle, end, axis])
+
+    def concat(self, parts: Sequence[_Value]) -> _Value:
+        return self.node("Concat", parts, axis=1)
+
+    def where(self, condition: _Value, yes: _Value, no: _Value) -> _Value:
+        return self.node("Where", [condition, yes, no], integer=yes.integer)
+
+    def argmax(self, x: _Value) -> _Value:
+        return self.node("ArgMax", [x], integer=True, axis=1, keepdims=0)
+
+    def by_class(self, work: Callable[[_Value, int], _Value], x: _Value, k: _Value, n_classes: int) -> _Value:
+        out = work(x, 0)
+        for c in range(1, n_classes):
+            out = self.where(self.column(k == c), work(x, c), out)
+        return out

@@ -1,0 +1,96 @@
+"""What is exported: the map of a fitted eraser as a function of ``ops`` and its inputs (see `mute.ops`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from mute.conditional import Conditional
+from mute.errors import MuteError
+from mute.routing import NetworkRouter
+
+__all__ = ["Program", "compare", "program_of"]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A map with named inputs.
+
+    Attributes
+    ----------
+    inputs : tuple of str
+        "X", rows of shape (n, D); then "concept" and "target", where they are asked for: whole numbers of shape (n,),
+        the places of the labels in `classes`.
+    run : function of ``ops`` and the inputs
+    n_features : int
+    classes : list
+        The labels.
+    """
+
+    inputs: tuple[str, ...]
+    run: Callable[..., Any]
+    n_features: int
+    classes: list[Any]
+
+
+def program_of(eraser: Any, counterfactual: bool, concept: str) -> Program:
+    """The map that `to_torch` and `to_onnx` write down; their parameters."""
+    if concept not in ("routed", "given"):
+        raise MuteError(f'concept must be "routed" or "given", not {concept!r}')
+    if not hasattr(eraser, "_erase_with"):
+        raise MuteError(f"a {type(eraser).__name__} cannot be exported; give an eraser")
+    check_is_fitted(eraser)
+    conditional = isinstance(eraser, Conditional)
+    if counterfactual and not conditional:
+        raise MuteError(f"{type(eraser).__name__} makes no counterfactuals; leave counterfactual=True out")
+    if concept == "given" and not conditional:
+        raise MuteError(f'{type(eraser).__name__} does not use the class of a row; leave concept="given" out')
+    if conditional and concept == "routed":
+        _check_router(eraser)
+
+    def run(ops: Any, x: Any, *labels: Any) -> Any:
+        if not conditional:
+            return eraser._erase_with(ops, x)
+        given = iter(labels)
+        k = next(given) if concept == "given" else ops.argmax(eraser.router_.run_with(ops, x, "router"))
+        return eraser._move_with(ops, x, k, next(given)) if counterfactual else eraser._push_with(ops, x, k)
+
+    inputs = ("X", *(["concept"] if concept == "given" else []), *(["target"] if counterfactual else []))
+    classes = np.asarray(getattr(eraser, "classes_", [])).tolist()
+    return Program(inputs, run, eraser.n_features_in_, classes)
+
+
+def _check_router(eraser: Any) -> None:
+    if eraser.router_ is None:
+        raise MuteError(
+            'this eraser has no router; export it with concept="given", which makes the class of each row an input'
+        )
+    if not isinstance(eraser.router_, NetworkRouter):
+        kind = type(eraser.router_.classifier).__name__
+        raise MuteError(
+            f'a router of type {kind} cannot be exported; fit with router="mlp" or "logistic", or export with '
+            'concept="given"'
+        )
+
+
+def compare(eraser: Any, program: Program, run: Callable[[dict[str, NDArray]], NDArray], rows: Any) -> float:
+    """The largest difference between an export, which `run` runs, and the eraser; an error where it is not rounding."""
+    X = np.asarray(rows, np.float32)
+    classes = getattr(eraser, "classes_", np.array([None]))
+    # Labels in turn, so that every class is met as source and as target.
+    codes = {"concept": np.arange(len(X)) % len(classes), "target": np.arange(len(X)) // len(classes) % len(classes)}
+    given = {name: codes[name] for name in program.inputs if name != "X"}
+    told = {"concept": classes[codes["concept"]]} if "concept" in given else {}
+    if "target" in given:
+        ours = eraser.counterfactual(X, classes[codes["target"]], **told)
+    else:
+        ours = eraser.transform(X, **told)
+    gap = np.abs(run({"X": X, **given}) - ours).max(initial=0.0)
+    if not gap <= 1e-3 * max(np.abs(ours).max(initial=0.0), 1.0):
+        raise MuteError(f"the export differs from the eraser by {gap:.2g}; nothing was written")
+    return float(gap)

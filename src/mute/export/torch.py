@@ -1,0 +1,112 @@
+"""An eraser as a plain torch module."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from mute.errors import MuteError
+from mute.export.program import compare, program_of
+from mute.files import check_target, write_atomically
+from mute.ops import TorchOps
+from mute.training import require_torch
+
+__all__ = ["to_pt2", "to_torch"]
+
+
+def to_torch(eraser: Any, *, counterfactual: bool = False, concept: str = "routed", dtype: str = "float32") -> Any:
+    """A fitted eraser as a ``torch.nn.Module``, which can sit inside a network.
+
+    The module is differentiable in the rows, moves with ``.to(device)``, has its arrays as buffers and knows nothing of
+    this package: it is a ``torch.fx.GraphModule``, which `torch.save` and `torch.export` can store.
+
+    Parameters
+    ----------
+    eraser : fitted eraser
+        `MUtE`, a surrogate, or any method whose map is affine (for each class).
+    counterfactual : bool, default=False
+        Move the rows to another class in place of erasing them: the module then takes ``target``.
+    concept : {"routed", "given"}, default="routed"
+        Who says the class of a row, for methods that depend on it: their router, which becomes part of the module, or
+        a further input.
+    dtype : {"float32", "float64"}, default="float32"
+
+    Returns
+    -------
+    torch.nn.Module
+        Of rows (n, D) and then, as asked for, ``concept`` and ``target``: tensors of shape (n,) with the places of the
+        labels in the module's ``classes``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mute.export import to_torch
+    >>> from mute.rivals import LEACE
+    >>> X, z = np.random.default_rng(0).normal(size=(100, 3)), np.arange(100) % 2
+    >>> eraser = LEACE().fit(X, z)
+    >>> module = to_torch(eraser, dtype="float64")  # doctest: +SKIP
+    >>> module(torch.from_numpy(X))  # doctest: +SKIP
+    """
+    torch = require_torch("export to torch")
+    if dtype not in ("float32", "float64"):
+        raise MuteError(f'dtype must be "float32" or "float64", not {dtype!r}')
+    program = program_of(eraser, counterfactual, concept)
+    root = torch.nn.Module()
+    graph = torch.fx.Graph()
+    tracer = torch.fx.proxy.GraphAppendingTracer(graph)
+    inputs = [torch.fx.Proxy(graph.placeholder(name), tracer) for name in program.inputs]
+    out = program.run(_Recorder(root, graph, tracer, dtype), *inputs)
+    graph.output(out.node)
+    graph.lint()
+    module = torch.fx.GraphModule(root, graph, type(eraser).__name__)
+    module.classes = program.classes
+    return module
+
+
+def to_pt2(
+    eraser: Any, path: str | Path, *, counterfactual: bool = False, concept: str = "routed", check: Any = None
+) -> float | None:
+    """Write a fitted eraser as a program of ``torch.export``, which ``torch.export.load`` reads without this package.
+
+    Parameters and result are those of `to_onnx`.
+    """
+    torch = require_torch("export to torch")
+    check_target(path)
+    program = program_of(eraser, counterfactual, concept)
+    module = to_torch(eraser, counterfactual=counterfactual, concept=concept)
+    example = tuple(
+        torch.zeros((4, program.n_features) if name == "X" else 4, dtype=None if name == "X" else torch.int64)
+        for name in program.inputs
+    )
+    rows = torch.export.Dim("rows")
+    exported = torch.export.export(module, example, dynamic_shapes=tuple({0: rows} for _ in example))
+    gap = None
+    if check is not None:
+        run = exported.module()
+        gap = compare(eraser, program, lambda inputs: run(*map(torch.from_numpy, inputs.values())).numpy(), check)
+    content = io.BytesIO()
+    torch.export.save(exported, content, extra_files={"classes": json.dumps(program.classes, default=str)})
+    with write_atomically(path) as file:
+        file.write(content.getbuffer())
+    return gap
+
+
+class _Recorder(TorchOps):
+    """Writes a graph in place of computing; constants become buffers of `root`."""
+
+    def __init__(self, root: Any, graph: Any, tracer: Any, precision: str) -> None:
+        super().__init__(precision)
+        self.root, self.graph, self.tracer = root, graph, tracer
+        self.known: dict[str, Any] = {}
+
+    def array(self, name: str, values: NDArray) -> Any:
+        if name not in self.known:
+            self.root.register_buffer(name, super().array(name, values))
+            proxy = self.torch.fx.Proxy(self.graph.get_attr(name), self.tracer)
+            proxy.ndim = values.ndim
+            self.known[name] = proxy
+        return self.known[name]
