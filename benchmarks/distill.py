@@ -1,0 +1,161 @@
+"""Copies of a flow beside the flow itself: how fast they are, and what they lose.
+
+    python benchmarks/distill.py speed          768 columns, 70 layers: rows per second, and fidelity (20 minutes)
+    python benchmarks/distill.py faithful       words and a larger problem: probes, task, fairness (20 minutes)
+    python benchmarks/distill.py speed --quick  the same speed, copies hardly trained (3 minutes)
+
+Speed: every contender is given the same rows, in turns, and has its shortest time of several rounds; the flow's time
+includes its router. Fidelity is the share of the variance of the flow's answers that a copy explains, on rows that
+neither has seen. In `faithful`, all probes and task classifiers are trained on the copy's own outputs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from made_up import Mixture
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from mute import MUtE, audit
+from mute.distill import InvertibleSurrogate, LinearSurrogate, LowRankSurrogate, MLPSurrogate
+from mute.export import to_onnx
+
+TARGET = 8.0  # times as fast as the flow: the MLP
+CLOSE = {"accuracy": 0.01, "gap": 0.02}  # of the flow's: task accuracy, and fairness gaps
+
+
+def copies(teacher: Any, quick: bool) -> dict[str, Any]:
+    few = {"epochs": 1, "augment": 0} if quick else {}
+    return {
+        "MLP, 4 layers": MLPSurrogate(teacher, random_state=0, **few),
+        "MLP, 3 layers": MLPSurrogate.from_preset("fast", teacher=teacher, random_state=0, **few),
+        "cINN": InvertibleSurrogate(teacher, random_state=0, **few),
+        "INN": InvertibleSurrogate(teacher, conditional=False, random_state=0, **few),
+        "a matrix for each class": LinearSurrogate(teacher, router="teacher", random_state=0),
+        "one matrix": LowRankSurrogate(teacher, random_state=0),
+    }
+
+
+def speed(quick: bool, rounds: int) -> None:
+    n, d, layers = 20_000, 768, 70
+    X, z = Mixture(d).draw(n + 8192)
+    X, z, new = X[:n], z[:n], X[n:]
+    teacher = MUtE(layers, random_state=0, diagnostics=False).fit(X, z)
+    exact = teacher.transform(new)
+    contenders: dict[str, Callable[[], NDArray]] = {"flow": lambda: teacher.transform(new)}
+    with tempfile.TemporaryDirectory() as folder:
+        contenders["flow, ONNX"] = runtime(teacher, Path(folder), new)
+        for name, copy in copies(teacher, quick).items():
+            start = time.perf_counter()
+            copy.fit(X)
+            print(f"{name}: fitted in {time.perf_counter() - start:.0f} s", flush=True)
+            contenders[name] = lambda copy=copy: copy.transform(new)
+            contenders[f"{name}, ONNX"] = runtime(copy, Path(folder), new)
+    answers = {name: run() for name, run in contenders.items()}
+    times = {name: np.inf for name in contenders}
+    for _ in range(rounds):
+        for name, run in contenders.items():
+            start = time.perf_counter()
+            run()
+            times[name] = min(times[name], time.perf_counter() - start)
+    table = Table(title=f"{len(new):,} rows of {d} columns; the flow has {layers} layers")
+    for column in ("", "rows per second", "times the flow's", "R² against the flow"):
+        table.add_column(column, justify="left" if not column else "right")
+    for name, seconds in times.items():
+        r2 = 1 - ((answers[name] - exact) ** 2).mean() / exact.var(axis=0).mean()
+        table.add_row(name, f"{len(new) / seconds:,.0f}", f"{times['flow'] / seconds:.2f}", f"{r2:.4f}")
+    Console(width=100).print(table)
+    for name in ("MLP, 4 layers", "MLP, 3 layers"):
+        ratio = times["flow"] / times[name]
+        print(f"target, {name} at least {TARGET:g} x the flow: {ratio:.1f}, {'met' if ratio >= TARGET else 'missed'}")
+
+
+def runtime(eraser: Any, folder: Path, rows: NDArray) -> Callable[[], NDArray]:
+    path = folder / "model.onnx"
+    to_onnx(eraser, path, check=rows[:1000])
+    session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+    # In blocks: the flow's tables are read once for each.
+    blocks = np.array_split(rows, max(len(rows) // 1024, 1))
+    return lambda: np.concatenate([session.run(None, {"X": block})[0] for block in blocks])
+
+
+def words() -> tuple[NDArray, NDArray, NDArray, int]:
+    sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+    from comparison_data import words
+
+    return *words(), 20
+
+
+def larger() -> tuple[NDArray, NDArray, NDArray, int]:
+    X, z = Mixture(300).draw(40_000)
+    y = X[:, 5] + X[:, 6] + z + np.random.default_rng(1).normal(size=len(X)) > 0.5
+    return X, z, y.astype(int), 40
+
+
+def faithful(quick: bool) -> None:
+    for problem in (words, larger):
+        X, z, y, layers = problem()
+        rng = np.random.default_rng(0)
+        fit = rng.permutation(len(X)) < len(X) // 2
+        teacher = MUtE(layers, random_state=0, diagnostics=False).fit(X[fit], z[fit])
+        exact = teacher.transform(X[~fit])
+        table = Table(title=f"{problem.__name__}: {fit.sum():,} rows to fit, {X.shape[1]} columns, {layers} layers")
+        names = ("", "fit, s", "R²", "fresh leak", "paper's", "task", "TPR gap", "DP gap")
+        for name in names:
+            table.add_column(name, justify="left" if not name else "right")
+        first = None
+        missed = []
+        for name, eraser in {"flow": teacher, **copies(teacher, quick)}.items():
+            start = time.perf_counter()
+            if eraser is not teacher:
+                eraser.fit(X[fit])
+            seconds = time.perf_counter() - start
+            r2 = 1 - ((eraser.transform(X[~fit]) - exact) ** 2).mean() / exact.var(axis=0).mean()
+            report = audit(eraser, X[~fit], z[~fit], task=y[~fit], fit_rows=(X[fit], z[fit]))
+            leaks = {
+                protocol: max(a.balanced_accuracy.value for a in report.privacy.attacks if a.protocol == protocol)
+                for protocol in ("fresh", "paper")
+            }
+            after = report.task.after
+            found = {
+                "task": after.accuracy.value,
+                "TPR gap": after.tpr_rms.value,
+                "DP gap": after.demographic_parity.value,
+            }
+            first = first or found
+            cells = [f"{v:.3f}" for v in (*leaks.values(), *found.values())]
+            table.add_row(name, f"{seconds:.0f}", f"{r2:.4f}", *cells)
+            missed += [
+                f"{name}: {what} differs by {abs(value - first[what]):.3f}"
+                for what, value in found.items()
+                if abs(value - first[what]) > CLOSE["accuracy" if what == "task" else "gap"]
+            ]
+        Console(width=110).print(table)
+        print(f"chance {1 / len(np.unique(z)):.3f}; target, task within 0.01 and gaps within 0.02 of the flow's:")
+        print("  met by all" if not missed else "  missed: " + "; ".join(missed), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["speed", "faithful"])
+    parser.add_argument("--quick", action="store_true", help="Copies hardly trained.")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    if options.what == "speed":
+        speed(options.quick, options.rounds)
+    else:
+        faithful(options.quick)
+
+
+if __name__ == "__main__":
+    main()
