@@ -62,7 +62,7 @@ def speed(quick: bool, rounds: int) -> None:
             contenders[name] = lambda copy=copy: copy.transform(new)
             contenders[f"{name}, ONNX"] = runtime(copy, Path(folder), new)
     answers = {name: run() for name, run in contenders.items()}
-    times = {name: np.inf for name in contenders}
+    times = dict.fromkeys(contenders, np.inf)
     for _ in range(rounds):
         for name, run in contenders.items():
             start = time.perf_counter()

@@ -13,6 +13,7 @@ from sklearn.metrics import balanced_accuracy_score
 import mute
 from laws import draw
 from mute import MuteError
+from mute.export import to_onnx, to_torch
 from mute.methods import HOMES, METHODS, class_of, make, method_of
 
 # Less work for the slow ones; what is tested here does not depend on how far they get.
@@ -26,7 +27,11 @@ QUICK: dict[str, dict[str, Any]] = {
     "KRaM": {"epochs": 5},
     "TaCo": {"n_components": 4, "n_drop": 2, "n_samples": 200, "epochs": 10},
     "LEOPARD": {"epochs": 5},
+    "MLPSurrogate": {"epochs": 60, "width": 32, "patience": 60},
+    "InvertibleSurrogate": {"epochs": 5, "n_blocks": 3, "width": 16},
 }
+# Neither affine nor a flow nor made for export: these can only be copied.
+NOT_EXPORTED = {"leace-freeform", "kernel", "reversal", "reversal-task", "farm", "kram", "pef"}
 NAMES = [name for name in METHODS if name != "none"]
 # No linear classifier is to beat a constant on the rows of the fit.
 LINEAR = {"leace", "leace-oracle", "qleace-oracle", "cfr", "leopard-cascaded"}
@@ -45,8 +50,10 @@ class Case(NamedTuple):
 
 def quick(name: str) -> Any:
     model = make(name, random_state=0).set_params(**QUICK.get(method_of(name).kind, {}))
-    if getattr(model, "router", None) is not None:
+    if getattr(model, "router", None) not in (None, "teacher"):
         model.set_params(router="logistic")
+    if name.endswith("-surrogate") and name != "linear-surrogate":
+        model.set_params(teacher=mute.MUtE(4, router="logistic", diagnostics=False))
     return model
 
 
@@ -201,3 +208,47 @@ def test_names_that_do_not_exist() -> None:
         make("leace", epochs=3)
     with pytest.raises(AttributeError):
         mute.rivals.Nonsense  # noqa: B018
+
+
+def test_onnx_gives_the_same_answers(case: Case, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    told = "given" if case.model.needs_concept else "routed"
+    if case.name in NOT_EXPORTED:
+        with pytest.raises(
+            MuteError, match="is not affine, so it cannot be exported as it is; copy it by MLPSurrogate"
+        ):
+            to_onnx(case.model, tmp_path / "model.onnx")
+        assert not list(tmp_path.iterdir())
+        return
+    moves = [False, True] if hasattr(case.model, "counterfactual") else [False]
+    for counterfactual in moves:
+        path = tmp_path / "model.onnx"
+        to_onnx(case.model, path, counterfactual=counterfactual, concept=told)
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        rows, labels = np.resize(case.new, (1000, 6)), np.resize(case.z_new, 1000)
+        given = {"concept": np.searchsorted(case.model.classes_, labels)} if told == "given" else {}
+        known = {"concept": labels} if told == "given" else {}
+        if counterfactual:
+            given["target"] = np.arange(1000) % 3
+            expected = case.model.counterfactual(rows, case.model.classes_[given["target"]], **known)
+        else:
+            expected = case.model.transform(rows, **known)
+        for size in (1, 7, 1000):
+            (out,) = session.run(None, {"X": rows[:size], **{name: codes[:size] for name, codes in given.items()}})
+            assert out.dtype == np.float32
+            # Relative to the size of the answers, which is about one for erased rows.
+            np.testing.assert_allclose(out, expected[:size], rtol=1e-4, atol=1e-4)
+
+
+def test_torch_gives_the_same_answers(case: Case) -> None:
+    torch = pytest.importorskip("torch")
+    if case.name in NOT_EXPORTED:
+        with pytest.raises(MuteError, match="cannot be exported"):
+            to_torch(case.model)
+        return
+    told = "given" if case.model.needs_concept else "routed"
+    codes = [torch.from_numpy(np.searchsorted(case.model.classes_, case.z_new))] if told == "given" else []
+    for dtype, exact in (("float64", 1e-10), ("float32", 1e-4)):
+        rows = case.new.astype(dtype)
+        out = to_torch(case.model, concept=told, dtype=dtype)(torch.from_numpy(rows), *codes)
+        np.testing.assert_allclose(out.numpy(), case.model.transform(rows, **case.labels), rtol=exact, atol=exact)

@@ -147,7 +147,8 @@ def made_rows(
 ) -> tuple[NDArray[np.floating], NDArray[np.int64], NDArray[np.floating]]:
     """Further rows to learn from: what the teacher brings back from mixtures of erased rows, as classes at random.
 
-    If erased rows are Gaussian, so is a mixture of two with weights cos a and sin a: the rows follow the classes' laws.
+    If erased rows are Gaussian, so is a mixture of two with weights cos a and sin a: what comes back follows the law of
+    the rows that take this class's map.
 
     Parameters
     ----------

@@ -44,8 +44,8 @@ def to_onnx(
         Who says the class of a row, for methods that depend on it: their router, which becomes part of the model, or
         a further input ``concept`` like ``target``.
     check : array-like of shape (n, D), optional
-        Rows on which the model, run by onnxruntime, is compared with the eraser. Where they differ by more than 1e-3
-        of the size of the answers, nothing is written.
+        Rows on which the model, run by onnxruntime, is compared with the eraser. Where they differ, in the root mean
+        square, by more than 1e-3 of the size of the answers, nothing is written.
 
     Returns
     -------
