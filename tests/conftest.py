@@ -37,16 +37,20 @@ def cli(monkeypatch, capsys):
 @pytest.fixture
 def sabotage(monkeypatch):
     """Let `mute compare` find a method of this name that ends in an error."""
+    from sklearn.preprocessing import FunctionTransformer
+
     from mute.evaluation import compare
     from mute.methods import METHODS, Method
 
     def add(name, error):
         real = compare.make
 
-        def make(asked, **settings):
-            if asked == name:
+        class Broken(FunctionTransformer):
+            def fit(self, X, y=None):
                 raise error
-            return real(asked, **settings)
+
+        def make(asked, **settings):
+            return Broken() if asked == name else real(asked, **settings)
 
         monkeypatch.setitem(METHODS, name, Method("LEACE", "broken"))
         monkeypatch.setattr(compare, "make", make)

@@ -162,7 +162,7 @@ def test_without_a_router_labels_are_needed(oracle: MUtE, data: tuple[NDArray, N
     X, _ = data
     assert oracle.router_ is None and oracle.routing_ is None
     for call in (oracle.transform, oracle.route, oracle.flags, lambda x: oracle.counterfactual(x, "a")):
-        with pytest.raises(MuteError, match="has no router, so it needs concept="):
+        with pytest.raises(MuteError, match="has no router, so it needs one label for each row"):
             call(X)  # type: ignore[operator]
 
 

@@ -140,8 +140,8 @@ class Conditional(ConceptEstimator):
             return self._encode(concept, len(X), "concept")
         if self.router_ is None:
             raise MuteError(
-                "this eraser has no router, so it needs concept=, one label for each row; "
-                'fit with router="mlp" to do without'
+                "this eraser has no router, so it needs one label for each row: concept= in Python, --concept on the "
+                'command line; fit with router="mlp" (--router mlp) to do without'
             )
         return self.router_.predict(X)
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.interrupts import interruptible
 from mute.network import Network
 from mute.threads import single_threaded_blas
 from mute.validation import LabelEncoder
@@ -253,7 +254,8 @@ def fit_network(network: Any, X: NDArray, z: NDArray, *, epochs: int = 10, steps
 
     classes = np.unique(z)
     if np.bincount(z)[classes].min() < _FEWEST_TO_SET_ASIDE:
-        return float(network.set_params(max_iter=100).fit(X, z).loss_)
+        with interruptible():
+            return float(network.set_params(max_iter=100).fit(X, z).loss_)
     learn, watch, z_learn, z_watch = train_test_split(
         X, z, test_size=0.1, stratify=z, random_state=network.random_state
     )
@@ -264,7 +266,7 @@ def fit_network(network: Any, X: NDArray, z: NDArray, *, epochs: int = 10, steps
     patience = max(epochs, steps * batch // len(learn))
     best, since, weights = np.inf, 0, []
     # The products of one batch are small; and BLAS has been seen to flag an invalid operation on finite numbers.
-    with single_threaded_blas(), np.errstate(invalid="ignore"):
+    with single_threaded_blas(), interruptible(), np.errstate(invalid="ignore"):
         for _ in range(_MOST_EPOCHS):
             network.partial_fit(learn, z_learn, classes=classes)
             loss = log_loss(z_watch, network.predict_proba(watch), labels=classes)
@@ -287,7 +289,8 @@ def _train(classifier: Any, X: NDArray, labels: NDArray, encoder: LabelEncoder) 
     frozen = isinstance(classifier, FrozenEstimator)
     if labels.dtype.kind in "Of" and not frozen:  # scikit-learn's classifiers take text and whole numbers only
         labels, encoder = encoder.encode(_objects(labels), "labels"), LabelEncoder(range(len(encoder)))
-    fitted = clone(classifier).fit(X, labels)
+    with interruptible():
+        fitted = clone(classifier).fit(X, labels)
     return NetworkRouter.from_classifier(fitted, encoder) or ClassifierRouter(fitted, encoder)
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.flow import Flow
+from mute.interrupts import interruptible
 
 __all__ = ["EarlyStopping", "advance", "fresh_leak"]
 
@@ -54,7 +55,7 @@ def fresh_leak(x: NDArray, z: NDArray, n_classes: int, rng: np.random.Generator)
         max_iter=40, max_leaf_nodes=8, learning_rate=0.15, max_features=0.3, early_stopping=False, random_state=seed
     )
     scores = []
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), interruptible():
         warnings.simplefilter("ignore", ConvergenceWarning)
         for adversary in (network, trees):
             found = np.empty_like(z)

@@ -126,7 +126,12 @@ def train(
             module.train()
         order = torch.randperm(n).to(rows[0].device)  # drawn on the host: the same on every device
         for start in starts:
-            step(*(t[order[start : start + batch_size]] for t in rows))
+            try:
+                step(*(t[order[start : start + batch_size]] for t in rows))
+            except RuntimeError as error:  # torch has no kind of its own for this
+                if "without overflow" not in str(error):
+                    raise
+                raise MuteError("training diverged: a step overflows; lower the learning rate") from error
         for module in modules:
             module.eval()
         with torch.no_grad():

@@ -67,6 +67,7 @@ def check_finite(X: NDArray, name: str) -> None:
     """Refuse NaN, infinity, and numbers so large that their squares overflow."""
     limit = np.sqrt(np.finfo(X.dtype).max)
     bad: list[NDArray[np.int64]] = []
+    kinds: set[str] = set()
     large: list[NDArray[np.int64]] = []
     for start in range(0, len(X), _BLOCK):
         block = X[start : start + _BLOCK].reshape(-1)
@@ -77,9 +78,10 @@ def check_finite(X: NDArray, name: str) -> None:
             sizes = np.abs(block.reshape(-1, X.shape[1]))
             finite = np.isfinite(sizes).all(axis=1)
             bad.append(start + np.flatnonzero(~finite))
+            kinds |= _not_finite(sizes)
             large.append(start + np.flatnonzero(finite & (sizes > limit).any(axis=1)))
     for found, what, advice in (
-        (bad, "NaN or infinity (inf)", "remove or fill these rows first"),
+        (bad, " and ".join(sorted(kinds)), "remove or fill these rows first"),
         (large, f"numbers beyond {limit:.0e}", "rescale the rows first"),
     ):
         rows = np.concatenate(found) if found else np.empty(0, np.int64)
@@ -87,6 +89,12 @@ def check_finite(X: NDArray, name: str) -> None:
             listed = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
             plural = "s" if len(rows) > 1 else ""
             raise MuteError(f"{name} contains {what} in {len(rows)} row{plural} (row{plural} {listed}); {advice}")
+
+
+def _not_finite(values: NDArray) -> set[str]:
+    """What there is among the values that is not finite, in words."""
+    found = {"NaN": np.isnan(values), "infinity": np.isinf(values)}
+    return {kind for kind, where in found.items() if where.any()}
 
 
 def label_array(labels: Any, name: str) -> NDArray[np.object_]:
@@ -231,7 +239,7 @@ def concept_values(n_rows: int, y: Any, concept: Any) -> NDArray[np.float64]:
         raise MuteError(f"{name} must have one value or one vector for each row, not shape {values.shape}")
     check_length(values, n_rows, name)
     if not np.isfinite(values).all():
-        raise MuteError(f"{name} contains NaN or infinity (inf); remove or fill these rows first")
+        raise MuteError(f"{name} contains {' and '.join(sorted(_not_finite(values)))}; remove or fill these rows first")
     if not np.ptp(values, axis=0).any():
         raise MuteError(f"{name} has the same value in all rows (n_samples = {n_rows}): there is nothing to erase")
     return values

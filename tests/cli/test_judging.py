@@ -114,11 +114,33 @@ def test_compare_columns_of_one_file(cli, folder, tmp_path, sabotage) -> None:
 
 
 def test_compare_fails_when_nothing_is_left(cli, folder, tmp_path, sabotage) -> None:
-    sabotage("none", ZeroDivisionError())
-    code, text, err = cli(
-        "compare", folder / "x_new.npy", "--concept", folder / "z_new.npy", "--methods", "none", "-o", tmp_path / "c.md"
-    )  # fmt: skip
-    assert code == 1 and "ZeroDivisionError" in text and "every method failed" in err
+    sabotage("none", ZeroDivisionError("by zero"))
+    sabotage("broken", RuntimeError("no such luck"))
+    words = ("compare", folder / "x_new.npy", "--concept", folder / "z_new.npy", "--methods", "none,broken")
+    code, text, err = cli(*words, "-o", tmp_path / "c.md")
+    assert code == 1 and "none failed: ZeroDivisionError" in text and "broken failed: RuntimeError" in text
+    assert "every method failed" in err and "none: ZeroDivisionError: by zero" in err
+    assert cli(*words, "-o", tmp_path / "c.md", "--quiet") == (1, "", err), "the one line says why"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--methods", "farm:wibble"), "FaRM has no preset 'wibble'; known presets: paper"),
+        (("--methods", "leace", "--adversaries", "wibble"), "adversaries must be"),
+        (("--methods", "leace", "--task", "one.txt"), "task holds one label only ('a')"),
+        (("--methods", "leace", "--concept", "one.txt"), "the concept has only one class, 'a'"),
+        (("--methods", "taco-task"), "--task on the command line"),
+    ],
+)
+def test_compare_bad_input(cli, folder, tmp_path, monkeypatch, words, message) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "one.txt").write_text("a\n" * 1200)
+    code, text, err = cli("compare", "x_new.npy", "--concept", "z_new.npy", "-o", tmp_path / "c.md", *words)
+    assert code == 1 and message in err and text == ""
+    assert err.startswith("mute: ") and err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_interrupted_comparison_says_what_it_keeps(cli, folder, tmp_path, sabotage) -> None:

@@ -1,11 +1,15 @@
 """The command line, run as a user runs it."""
 
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import warnings
+from itertools import count
 
 import numpy as np
 import pytest
@@ -217,6 +221,7 @@ def test_fit_notes_where_it_came_from_and_what_is_weak(cli, folder, tmp_path):
         (["erase", "{m}", "{f}/x.npy", "--concept", "{f}/short.txt", "-o", "{t}/q.npy"], "3 labels for the 800 rows"),
         (["erase", "{m}", "{f}/x.npy", "--concept", "{f}/x.csv:kin", "-o", "{t}/q.npy"], "kind"),
         (["counterfactual", "{m}", "{f}/x.npy", "--to", "bird", "-o", "{t}/q.npy"], "its labels: cat, dog"),
+        (["erase", "{o}", "{f}/x.npy", "-o", "{t}/q.npy"], "--concept on the command line; fit with router"),
         (["fit", "{f}/x.npy", "--concept", "{f}/one.txt", "-o", "{t}/m.st"], "only one class, 'a'"),
         (["fit", "{f}/nan.npy", "--concept", "{f}/z.txt", "-o", "{t}/m.st"], "in 2 rows (rows 5, 700)"),
         (["fit", "{f}/x.npy", "--concept", "{f}/z.txt", "-o", "{t}/m.st", "--iterations", "few"], "auto or a whole"),
@@ -230,7 +235,9 @@ def test_bad_input_is_one_line_exit_1_and_nothing_written(cli, folder, tmp_path,
     bad[[5, 700], 1] = np.nan
     np.save(folder / "nan.npy", bad)
     (folder / "cut.npy").write_bytes((folder / "x.npy").read_bytes()[:-100])
-    code, _, err = cli(*(w.format(f=folder, t=tmp_path, m=model[0]) for w in words))
+    model[1].without_router().save(folder / "oracle.safetensors")
+    files = {"f": folder, "t": tmp_path, "m": model[0], "o": folder / "oracle.safetensors"}
+    code, _, err = cli(*(w.format(**files) for w in words))
     assert code == 1
     assert message in err
     assert err.startswith("mute: ")
@@ -293,6 +300,39 @@ def test_an_interrupted_command_leaves_nothing_behind(folder, tmp_path, model, n
     assert "Traceback" not in err
     assert os.listdir(tmp_path / "out") == ["q.npy"]
     assert target.read_bytes() == b"old"
+
+
+def test_an_interrupt_in_training_ends_the_fit(cli, folder, tmp_path, monkeypatch):
+    from sklearn.neural_network import MLPClassifier
+
+    real, batches = MLPClassifier._backprop, count()
+
+    def backprop(*args):
+        if next(batches) == 30:
+            raise KeyboardInterrupt
+        return real(*args)
+
+    monkeypatch.setattr(MLPClassifier, "_backprop", backprop)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")  # as a user has it: the suite makes an error of every warning
+        code, _, err = cli("fit", folder / "x.npy", "--concept", folder / "z.npy", "-o", tmp_path / "m.safetensors")
+    assert code == 130 and "interrupted; nothing was written" in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_bar_has_no_numbers_before_the_first_step(monkeypatch, rows):
+    from rich.console import Console
+
+    from mute.cli import main
+
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100)
+    monkeypatch.setattr(main, "_on_terminal", lambda quiet: {"console": console, "auto_refresh": False})
+    eraser = mute.MUtE(2, router="logistic", random_state=0)
+    with main._fit_progress(eraser, quiet=False):
+        assert "fit" in screen.getvalue() and "0/" not in screen.getvalue()
+        eraser.fit(*rows)
+    assert re.search(r"(\d+)/\1 ", screen.getvalue()) and "None" not in screen.getvalue()
 
 
 def test_rows_stream_with_bounded_memory(tmp_path, model):

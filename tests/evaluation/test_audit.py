@@ -220,8 +220,8 @@ def bad(what: str, fitted: tuple) -> Any:
         ("max_leak", "max_leak must lie between 0 and 1, not 2.0"),
         ("adversary", "'psychic'"),
         ("truth", "truth has 3 rows, 2 targets"),
-        ("not finite", "FunctionTransformer.transform gave contains NaN or infinity"),
-        ("gap in the rows", "X contains NaN or infinity \\(inf\\) in 1 row \\(row 7\\)"),
+        ("not finite", "FunctionTransformer.transform gave contains NaN"),
+        ("gap in the rows", "X contains NaN in 1 row \\(row 7\\)"),
     ],
 )
 def test_bad_input(what: str, message: str, fitted: tuple) -> None:
@@ -265,8 +265,34 @@ def test_comparison_bad_input(fitted: tuple) -> None:
         compare(X, z, fit_share=1.5)
     with pytest.raises(MuteError, match="empty list"):
         compare(X, z, methods=[])
-    with pytest.raises(MuteError, match="'taco-task' learns from the labels of a task"):
+    with pytest.raises(MuteError, match=r"'taco-task' learns from the labels of a task; give them .*task= .*--task"):
         compare(X, z, methods="none,taco-task")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"methods": "none,farm:wibble"}, "FaRM has no preset 'wibble'"),
+        ({"adversaries": ["psychic"]}, "'psychic'"),
+        ({"max_leak": 1.0}, "max_leak must lie between 0 and 1, not 1.0"),
+        ({"z": ["f"] * 400}, "only one class, 'f'"),
+        ({"task": ["yes"] * 400}, "task holds one label only \\('yes'\\)"),
+        (
+            {"task": ["yes"] * 200 + ["no"] + ["yes"] * 199, "random_state": 2},
+            "'yes'\\) among the rows to be judged on",
+        ),
+        ({"fit_share": 0.004}, "class 'f' has 0 row\\(s\\) to fit on; raise fit_share"),
+        ({"fit_share": 0.95}, "class 'f' has 10 row\\(s\\) to be judged on; an audit needs at least 20"),
+    ],
+)
+def test_what_no_method_could_use_is_refused_before_the_first(
+    options: dict[str, Any], message: str, tmp_path: Any, sabotage: Any
+) -> None:
+    sabotage("none", AssertionError("fitted"))
+    X, z = np.random.default_rng(0).normal(size=(400, 3)), np.repeat(["f", "m"], 200)
+    with pytest.raises(MuteError, match=message):
+        compare(X, **{"z": z, "methods": "none", "folder": tmp_path / "parts", **options})
+    assert not (tmp_path / "parts").exists()
 
 
 def test_rows_with_fewer_classes_than_the_eraser_knows() -> None:

@@ -16,7 +16,7 @@ from mute.rivals import FaRM
 
 torch = pytest.importorskip("torch")
 
-from mute.rivals.farm import rate, rate_within  # noqa: E402
+from mute.rivals.farm import half_logdet, rate, rate_within  # noqa: E402
 
 
 @parametrize_with_checks([FaRM(epochs=2), FaRM(epochs=2, optimizer="adam", normalization="sphere", output="raw")])
@@ -263,6 +263,24 @@ def test_settings_that_cannot_be_used(settings: dict[str, Any]) -> None:
     X, z, _ = shifted(n=50)
     with pytest.raises(MuteError, match=next(iter(settings))):
         FaRM(**settings).fit(X, z)
+
+
+@pytest.mark.parametrize("settings", [{"learning_rate": 1e5}, {"distortion": 1e-320}])
+def test_training_that_diverges(settings: dict[str, Any]) -> None:
+    X, z, _ = shifted(n=200)
+    with pytest.raises(MuteError, match=r"training diverged: .*lower the learning rate or raise the distortion"):
+        FaRM(**settings, random_state=0).fit(X, z)
+
+
+def test_steps_beyond_single_precision() -> None:
+    X, z, _ = shifted(n=200)
+    with pytest.raises(MuteError, match="training diverged: a step overflows; lower the learning rate"):
+        FaRM(learning_rate=1e300, random_state=0).fit(X, z)
+
+
+def test_a_determinant_that_cannot_be_taken() -> None:
+    with pytest.raises(MuteError, match="raise the distortion"):
+        half_logdet(-2 * torch.eye(3))
 
 
 def test_presets() -> None:

@@ -176,6 +176,19 @@ def test_bad_settings(settings: dict[str, Any]) -> None:
         INLP(**settings).fit(X, z)
 
 
+@pytest.mark.parametrize(("C", "unit"), [(1e300, 1.0), (1e-300, 1.0), (1.0, 1e100), (1.0, 1e150)])
+def test_what_the_solver_would_not_end_on_is_refused(C: float, unit: float) -> None:
+    X, z = draw("gauss", 50, 3, seed=0)
+    with pytest.raises(MuteError, match="C times the variance of the rows must lie between 1e-60 and 1e"):
+        INLP(C=C, random_state=0).fit(unit * X, z)
+
+
+@pytest.mark.parametrize(("C", "unit"), [(1e58, 1.0), (1e-58, 1.0), (1.0, 1e28), (1.0, 1e-28)])
+def test_extreme_settings_end(C: float, unit: float) -> None:
+    X, z = draw("gauss", 50, 3, seed=0)
+    INLP(C=C, random_state=0).fit(unit * X, z)
+
+
 @pytest.mark.parametrize("name", INLP.PRESETS)
 def test_presets(name: str) -> None:
     INLP.from_preset(name)._check_settings()

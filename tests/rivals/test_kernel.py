@@ -193,6 +193,7 @@ def test_a_file_that_cannot_be_right_is_refused() -> None:
         {"coef0": -1.0},
         {"degree": 1.5},
         {"n_landmarks": 0},
+        {"n_landmarks": 1},
         {"rank": 0},
         {"normalize": 1},
         {"n_iterations": 0},
@@ -211,6 +212,23 @@ def test_bad_settings(settings: dict[str, Any]) -> None:
     X, z = draw("gauss", 20, 3, seed=0)
     with pytest.raises(MuteError, match=next(iter(settings))):
         KernelErasure(**settings).fit(X, z)
+
+
+def test_a_rank_beyond_the_features_is_refused() -> None:
+    X, z = draw("gauss", 50, 3, seed=0)
+    with pytest.raises(MuteError, match="rank must be at most the number of features of these rows, 2, not 3"):
+        KernelErasure(**{**TINY, "n_landmarks": 2, "rank": 3}).fit(X, z)
+
+
+def test_more_classes_than_features() -> None:
+    X, z = draw("gauss", 50, 2, seed=0, n_classes=4)
+    assert KernelErasure("linear", **TINY).fit(X, z).transform(X).shape == X.shape
+
+
+def test_a_game_that_diverges() -> None:
+    X, z = draw("gauss", 100, 3, seed=0)
+    with pytest.raises(MuteError, match=r"training diverged: .*lower the learning rate"):
+        KernelErasure(learning_rate=1e30, random_state=0).fit(X, z)
 
 
 @pytest.mark.parametrize("name", KernelErasure.PRESETS)

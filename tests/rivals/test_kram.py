@@ -221,6 +221,12 @@ def test_settings_that_cannot_be_used(settings: dict[str, Any]) -> None:
         KRaM(**settings).fit(X, z)
 
 
+def test_training_that_diverges() -> None:
+    X, z = shifted(n=200)
+    with pytest.raises(MuteError, match=r"training diverged: .*lower the learning rate"):
+        KRaM(learning_rate=1e30, random_state=0).fit(X, z)
+
+
 def test_presets() -> None:
     for name in KRaM.PRESETS:
         KRaM.from_preset(name)._check_settings()

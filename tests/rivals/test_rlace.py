@@ -176,6 +176,14 @@ def test_bad_settings(settings: dict[str, Any]) -> None:
         RLACE(**settings).fit(X, z)
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("learning_rate", [1e30, 1e300])
+def test_training_that_diverges(learning_rate: float, n_classes: int) -> None:
+    X, z = draw("gauss", 100, 5, seed=0, n_classes=n_classes)
+    with pytest.raises(MuteError, match=r"training diverged: .*lower the learning rate"):
+        RLACE(learning_rate=learning_rate, **QUICK).fit(X, z)
+
+
 @pytest.mark.parametrize("name", RLACE.PRESETS)
 def test_presets(name: str) -> None:
     RLACE.from_preset(name)._check_settings()

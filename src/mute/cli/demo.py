@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError, missing_extra
+from mute.interrupts import interruptible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -118,7 +119,7 @@ def _trees() -> Any:
 def _score(model: Any, x: NDArray, z: NDArray, x_test: NDArray, z_test: NDArray) -> float:
     from sklearn.exceptions import ConvergenceWarning
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), interruptible():
         # Twenty epochs are the paper's setting for its probe.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return float(model.fit(x, z).score(x_test, z_test))

@@ -127,11 +127,12 @@ def compare(
         _fail(
             f"interrupted; {kept} finished method(s) are kept in {folder}, and the same command goes on", _INTERRUPTED
         )
-    write(found)
     _print_comparison(console, found)
-    console.print(f"wrote {output}", highlight=False)
     if not found.reports:
-        raise MuteError("every method failed; see the messages above")
+        name, error = next(iter(found.failures.items()))
+        raise MuteError(f"every method failed, and nothing was written; the first, {name}: {error}")
+    write(found)
+    console.print(f"wrote {output}", highlight=False)
 
 
 def _print_comparison(console: Any, found: Any) -> None:

@@ -451,12 +451,12 @@ def _fit_progress(eraser: Any, quiet: bool) -> Iterator[None]:
 
     from mute.progress import FitProgress
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"))
     with Progress(*columns, TimeRemainingColumn(), **_on_terminal(quiet)) as progress:
-        task = progress.add_task("fit", total=None)
+        task = progress.add_task("fit", total=None, count="")
 
         def report(name: str, done: int, total: int) -> None:
-            progress.update(task, description=f"{name}s", completed=done, total=total)
+            progress.update(task, description=f"{name}s", completed=done, total=total, count=f"{done}/{total}")
 
         eraser.set_callbacks(FitProgress(report))
         try:

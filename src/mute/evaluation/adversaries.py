@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.interrupts import interruptible
 
 __all__ = ["CODER", "PANEL", "Adversary", "Features", "attack", "panel_of"]
 
@@ -197,7 +198,11 @@ def attack(
         chances[:, present] = 1.0
     else:
         # BLAS has been seen to flag an invalid operation on finite numbers; the answers are checked below.
-        with warnings.catch_warnings(), np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        with (
+            warnings.catch_warnings(),
+            interruptible(),
+            np.errstate(invalid="ignore", over="ignore", divide="ignore"),
+        ):
             # An adversary that has not converged is a weaker one, and the panel has others.
             warnings.simplefilter("ignore", ConvergenceWarning)
             model = adversary.train(learn, np.searchsorted(present, z_learn), seed)

@@ -113,9 +113,7 @@ def audit(
     """
     start = time.perf_counter()
     rng = np.random.default_rng(random_state)
-    panel = panel_of(adversaries)
-    if not 0 <= max_leak < 1:
-        raise MuteError(f"max_leak must lie between 0 and 1, not {max_leak!r}")
+    panel = judges_of(adversaries, max_leak)
     rows = Rows(eraser, X, z, task, fit_rows, oracle, most_rows, rng)
     known = rows.truth(truth)
     steps = _Steps(progress, panel, rows)
@@ -148,6 +146,13 @@ def audit(
         picture=picture,
         about=_about(rows, random_state, scale_features, time.perf_counter() - start),
     )
+
+
+def judges_of(adversaries: Any = "all", max_leak: float = 0.02, **_: Any) -> list[Adversary]:
+    """The panel that these options of `audit` ask for; what cannot be used is refused."""
+    if not 0 <= max_leak < 1:
+        raise MuteError(f"max_leak must lie between 0 and 1, not {max_leak!r}")
+    return panel_of(adversaries)
 
 
 class _Steps:

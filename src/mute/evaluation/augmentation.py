@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mute.errors import MuteError
 from mute.evaluation.fairness import Fairness, fairness
+from mute.interrupts import interruptible
 from mute.validation import LabelEncoder, check_length, check_rows, check_whole_number, label_array, random_state_of
 
 __all__ = ["CounterfactualAugmentation", "augment", "compare_augmentation"]
@@ -180,7 +181,7 @@ class CounterfactualAugmentation(MetaEstimatorMixin, ClassifierMixin, BaseEstima
         check_length(groups, len(X), "concept")
         rng = random_state_of(self.random_state)
 
-        self.eraser_ = None
+        eraser = None
         rows, targets, origin = X, _plain(labels), np.arange(len(X))
         if self.control == "duplicate":
             frozen = self.eraser if isinstance(self.eraser, FrozenEstimator) else None
@@ -188,16 +189,17 @@ class CounterfactualAugmentation(MetaEstimatorMixin, ClassifierMixin, BaseEstima
             rows, targets = rows[origin], targets[origin]
         elif self.control != "original":
             groups = rng.permutation(groups) if self.control == "shuffled" else groups
-            self.eraser_ = clone(self.eraser).fit(X, _plain(groups))
-            rows, _, targets, origin = augment(self.eraser_, X, groups, labels, oracle=self.oracle)
+            eraser = clone(self.eraser).fit(X, _plain(groups))
+            rows, _, targets, origin = augment(eraser, X, groups, labels, oracle=self.oracle)
 
-        self.estimator_ = clone(self.estimator)
-        if getattr(self.estimator, "early_stopping", False):
-            self.estimator_ = _fit_watched(self.estimator_, rows, targets, origin, rng)
-        else:
-            order = rng.permutation(len(rows))
-            self.estimator_.fit(rows[order], targets[order])
-        self.classes_ = self.estimator_.classes_
+        estimator = clone(self.estimator)
+        with interruptible():
+            if getattr(estimator, "early_stopping", False):
+                estimator = _fit_watched(estimator, rows, targets, origin, rng)
+            else:
+                order = rng.permutation(len(rows))
+                estimator.fit(rows[order], targets[order])
+        self.eraser_, self.estimator_, self.classes_ = eraser, estimator, estimator.classes_
         return self
 
     def _check_parameters(self) -> None:

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from mute.errors import MuteError
-from mute.evaluation.audit import audit
+from mute.evaluation.audit import audit, judges_of
 from mute.evaluation.report import _deliver, _number, _table
-from mute.evaluation.rows import check_matrix
+from mute.evaluation.rows import check_enough_rows, check_matrix, check_task
 from mute.files import write_atomically
 from mute.methods import METHODS, make, method_of
 from mute.progress import FitProgress
 from mute.routing import stratified_sample
-from mute.validation import LabelEncoder, check_length, label_array
+from mute.validation import LabelEncoder, check_classes, check_length, label_array
 
 # Share of the bar that a method's fit takes; its audit takes the rest.
 _FIT = 0.5
@@ -37,7 +37,10 @@ def methods_of(names: Any, *, with_task: bool = True) -> list[str]:
         raise MuteError('methods must be "all" or names of methods, not an empty list')
     needy = [name for name in names if method_of(name).task and not with_task]
     if needy:
-        raise MuteError(f"the method {needy[0]!r} learns from the labels of a task; give task=, or leave it out")
+        raise MuteError(
+            f"the method {needy[0]!r} learns from the labels of a task; "
+            "give them (task= in Python, --task on the command line), or leave it out"
+        )
     return list(dict.fromkeys(names))
 
 
@@ -132,17 +135,23 @@ def compare(
     Comparison
     """
     names = methods_of(methods, with_task=task is not None)
+    for name in names:
+        make(name)  # a preset that does not exist is an error here
+    judges_of(**options)
     X = check_matrix(X, "X")
     labels = label_array(z, "z")
     check_length(labels, len(X), "z")
     if not 0 < fit_share < 1:
         raise MuteError(f"fit_share must lie between 0 and 1, not {fit_share!r}")
-    _, codes = LabelEncoder.fit(labels)
+    encoder, codes = LabelEncoder.fit(labels)
+    check_classes(encoder, codes)
     tasks = None if task is None else label_array(task, "task")
     if tasks is not None:
         check_length(tasks, len(X), "task")
+        check_task(LabelEncoder.fit(tasks)[0])
     fit = np.zeros(len(X), bool)
     fit[stratified_sample(codes, int(fit_share * len(X)), np.random.default_rng(random_state))] = True
+    _check_parts(encoder, codes, tasks, fit)
     X_fit, z_fit, X_new, z_new = X[fit], labels[fit], X[~fit], labels[~fit]
     out = Comparison()
     for i, name in enumerate(names):
@@ -177,6 +186,17 @@ def compare(
             with write_atomically(kept) as file:
                 file.write(json.dumps(report).encode())
     return out
+
+
+def _check_parts(encoder: LabelEncoder, codes: Any, tasks: Any, fit: Any) -> None:
+    """Refuse a split of which one part cannot serve any method."""
+    counts = np.bincount(codes[fit], minlength=len(encoder))
+    if counts.min() < 2:
+        few = encoder.classes[int(counts.argmin())]
+        raise MuteError(f"class {few!r} has {counts.min()} row(s) to fit on; raise fit_share or give more rows")
+    check_enough_rows(encoder, np.bincount(codes[~fit], minlength=len(encoder)), " to be judged on")
+    if tasks is not None:
+        check_task(LabelEncoder.fit(tasks[~fit])[0], " among the rows to be judged on")
 
 
 def _fitted(name: str, X: Any, z: Any, task: Any, seed: int, step: Callable[[str, float], None]) -> Any:

@@ -78,7 +78,7 @@ class Rows:
         check_length(labels, len(X), "z")
         self.encoder, codes = LabelEncoder.fit(labels)
         self.n_classes, self.n_given, self.class_counts = len(self.encoder), len(X), np.bincount(codes)
-        self._check_classes()
+        check_enough_rows(self.encoder, self.class_counts)
         self.subject = Subject(eraser, self.encoder, oracle)
         self._refuse_rows_of_the_fit(X)
         self.learn_rows, self.test_rows = _split(codes, min(most, len(X)), rng)
@@ -97,17 +97,6 @@ class Rows:
             self._take_task(task)
         self.seen = None if fit_rows is None else self._take_seen(fit_rows, rng)
 
-    def _check_classes(self) -> None:
-        if self.n_classes < 2:
-            raise MuteError(f"z holds one class only ({self.encoder.classes[0]!r}); an audit needs two or more")
-        fewest = int(self.class_counts.min())
-        if fewest < _FEWEST_ROWS:
-            few = self.encoder.classes[int(self.class_counts.argmin())]
-            raise MuteError(
-                f"class {few!r} has {fewest} row(s); an audit needs at least {_FEWEST_ROWS} of each class, some to "
-                "learn from and some to be tested on"
-            )
-
     def _refuse_rows_of_the_fit(self, X: NDArray) -> None:
         known = getattr(self.subject.eraser, "_fitted_on", {})
         if known.get("rows") == len(X) and known.get("sha256_of_rows") == digest_of_rows(X):
@@ -120,8 +109,7 @@ class Rows:
         labels = label_array(task, "task")
         check_length(labels, self.n_given, "task")
         self.task_encoder, y = LabelEncoder.fit(labels)
-        if len(self.task_encoder) < 2:
-            raise MuteError(f"task holds one label only ({self.task_encoder.classes[0]!r}); there is nothing to learn")
+        check_task(self.task_encoder)
         self.y_learn, self.y_test = y[self.learn_rows], y[self.test_rows]
 
     def _take_seen(self, fit_rows: tuple, rng: np.random.Generator) -> SeenRows:
@@ -161,6 +149,25 @@ class Rows:
         kept = np.array([i for i, row in enumerate(rows) if row in place], int)
         codes = self.encoder.encode(targets[kept], "targets of truth")
         return np.array([place[rows[i]] for i in kept], int), codes, made[kept]
+
+
+def check_enough_rows(encoder: LabelEncoder, counts: NDArray[np.int64], where: str = "") -> None:
+    """Refuse classes of the concept that no adversary could learn and be tested on."""
+    if len(encoder) < 2:
+        raise MuteError(f"z holds one class only ({encoder.classes[0]!r}); an audit needs two or more")
+    fewest = int(counts.min())
+    if fewest < _FEWEST_ROWS:
+        few = encoder.classes[int(counts.argmin())]
+        raise MuteError(
+            f"class {few!r} has {fewest} row(s){where}; an audit needs at least {_FEWEST_ROWS} of each class, some to "
+            "learn from and some to be tested on"
+        )
+
+
+def check_task(encoder: LabelEncoder, where: str = "") -> None:
+    """Refuse a task of one label."""
+    if len(encoder) < 2:
+        raise MuteError(f"task holds one label only ({encoder.classes[0]!r}){where}; there is nothing to learn")
 
 
 def _split(z: NDArray, size: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.evaluation.estimates import Estimate, bootstrap
+from mute.interrupts import interruptible
 
 __all__ = [
     "Overlap",
@@ -195,7 +196,7 @@ def _network(Q: NDArray, goal: NDArray, ridge: Reader, rng: np.random.Generator)
         max_iter=-(-min(_PASSES, _WORK // Q.shape[1]) // len(Q)),
         random_state=int(rng.integers(2**31 - 1)),
     )
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), interruptible():
         # What counts is how well it reads, and that is measured on rows it has not seen.
         warnings.simplefilter("ignore", ConvergenceWarning)
         network.fit(Q[~watch].astype(np.float32), (left[~watch] / scale).astype(np.float32))
@@ -242,7 +243,7 @@ def paper_mse(Q: NDArray, X: NDArray, seed: int = 0) -> float:
     known, goal = Q[rows], X[rows]
     epochs = min(_PAPER_EPOCHS, max(1, _PAPER_WORK // goal.size))
     network = MLPRegressor(max_iter=epochs, random_state=seed)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), interruptible():
         # The paper stops after a fixed number of epochs, converged or not.
         warnings.simplefilter("ignore", ConvergenceWarning)
         # scikit-learn wants a single column flat.

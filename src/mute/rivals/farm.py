@@ -37,7 +37,13 @@ def half_logdet(A: Tensor) -> Tensor:
     import torch
 
     eye = torch.eye(len(A), dtype=A.dtype, device=A.device)
-    return torch.linalg.cholesky(eye + A).diagonal().log().sum()
+    try:
+        factor = torch.linalg.cholesky(eye + A)
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        raise MuteError(
+            "training diverged: a rate of the rows cannot be computed; lower the learning rate or raise the distortion"
+        ) from None
+    return factor.diagonal().log().sum()
 
 
 def rate(Y: Tensor, distortion: float = 0.5, count: int | None = None) -> Tensor:

@@ -19,6 +19,8 @@ __all__ = ["INLP"]
 
 # Rows of which less than this share is left have no direction to take any more, only rounding errors.
 _NOTHING_LEFT = 1e-10
+# C times the variance of the rows: far beyond these, liblinear never ends, whatever its max_iter.
+_STRENGTHS = (1e-60, 1e60)
 
 Part = tuple[NDArray[np.int64], NDArray[np.int64]]
 
@@ -144,6 +146,7 @@ class INLP(WithTask, Projector):
         rng = self._generator()
         parts = _parts(z, task, self.validation_fraction, rng)
         rows = X - X.mean(axis=0, dtype=np.float64)
+        self._check_strength(rows)
         self.basis_, self.history_ = np.zeros((X.shape[1], 0)), []
         left, found, quiet = rows, [], 0
         for i in self._steps(self.n_iterations, "classifier"):
@@ -166,6 +169,18 @@ class INLP(WithTask, Projector):
             left = rows - (rows @ self.basis_) @ self.basis_.T
             if np.linalg.norm(left) <= _NOTHING_LEFT * np.linalg.norm(rows):
                 break
+
+    def _check_strength(self, rows: NDArray) -> None:
+        """Refuse a C that makes the solver's numbers overflow or vanish: it would not end."""
+        with np.errstate(over="ignore"):
+            variance = float(np.mean(rows**2))
+            strength = self.C * variance
+        least, most = _STRENGTHS
+        if variance > 0 and not least <= strength <= most:
+            raise MuteError(
+                f"C times the variance of the rows must lie between {least:.0e} and {most:.0e}, not be {strength:.0e}; "
+                "choose C nearer to 1, or rescale the rows"
+            )
 
     def _read(self, X: NDArray, z: NDArray, learn: NDArray, watch: NDArray) -> tuple[NDArray[np.float64], float]:
         """Weights of a new classifier, one row for each, and its accuracy on the watched rows."""
@@ -191,7 +206,7 @@ def _parts(z: NDArray, task: NDArray | None, share: float, rng: np.random.Genera
     if not parts:
         raise MuteError(
             "no class of the task has enough rows of two classes of the concept, to learn from and to set aside; "
-            "fit without task="
+            "fit without a task"
         )
     return parts
 

@@ -295,9 +295,14 @@ class KernelErasure(ConceptEstimator):
         device, rng = device_of(self.device), self._generator()
         self.scale_ = (float(np.linalg.norm(X, axis=1).mean()) or 1.0) if self.normalize else 1.0
         rows = self._scaled(X)
-        features = self._features(rows[stratified_sample(z, self.n_landmarks, rng)])
+        landmarks = rows[stratified_sample(z, self.n_landmarks, rng)]
+        if not len(landmarks):
+            raise MuteError(f"n_landmarks={self.n_landmarks} is too few for one row of each class; raise it")
+        features = self._features(landmarks)
         phi = features.of(rows)
-        rank = min(int(z.max()) if self.rank is None else self.rank, phi.shape[1])
+        rank = min(int(z.max()), phi.shape[1]) if self.rank is None else self.rank
+        if rank > phi.shape[1]:
+            raise MuteError(f"rank must be at most the number of features of these rows, {phi.shape[1]}, not {rank}")
         # Rows are taken several times over, so that an epoch of training has `evaluate_every` steps if it can.
         again = max(1, round(self.evaluate_every * self.batch_size / len(X)))
         rounds = math.ceil(self.n_iterations / self.evaluate_every)

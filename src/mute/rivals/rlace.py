@@ -108,6 +108,8 @@ class FantopePoint:
         U, A, W = R[:, :r], R[:, r : r + m], R[:, r + m :]
         rest = shrink * self.rest
         small = (U * (shrink * self.values - rest)) @ U.T - (A @ W.T + W @ A.T) / 2
+        if not np.isfinite(small).all():
+            raise MuteError("training diverged: the projection is not finite; lower the learning rate")
         values, vectors = np.linalg.eigh(small)
         return self.nearest(self.rank, Q @ vectors, values + rest, rest)
 
@@ -167,7 +169,8 @@ def play(
     chance = 1 / len(np.unique(z[watch]))
     best, since, basis, history = -math.inf, 0, players.point.rounded(), []
     for _ in rounds:
-        with single_threaded_blas():  # the products of one step are small
+        # The products of one step are small; what overflows is found out in the next.
+        with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
             for _ in range(rules.evaluate_every):
                 players.step()
         now = players.point.rounded()

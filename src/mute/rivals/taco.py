@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mute.base import WithTask
 from mute.errors import MuteError, WeakResultWarning
+from mute.interrupts import interruptible
 from mute.moments import Moments
 from mute.network import Network
 from mute.routing import MAX_ROWS, NetworkRouter, fit_network, stratified_sample
@@ -276,7 +277,7 @@ def fit_probe(X: NDArray, labels: NDArray, epochs: int | None, rng: np.random.Ge
 
     rows = stratified_sample(labels, MAX_ROWS, rng)
     network = MLPClassifier((_HIDDEN,), random_state=int(rng.integers(2**31 - 1)))
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), interruptible():
         warnings.simplefilter("ignore", ConvergenceWarning)
         if epochs is None:
             fit_network(network, X[rows], labels[rows])
