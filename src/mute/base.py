@@ -177,8 +177,8 @@ class ConceptEstimator(Estimator):
         d = self.n_features_in_
         rows = 10 * np.random.default_rng(0).normal(size=(8, d))
         offset = work(np.zeros((1, d)))[0]
-        slopes, answers = work(np.eye(d)) - offset, work(rows)
-        if not np.allclose(rows @ slopes + offset, answers, rtol=1e-6, atol=1e-6 * np.abs(answers).max()):
+        slopes = work(np.eye(d)) - offset
+        if not np.allclose(rows @ slopes + offset, work(rows), rtol=1e-6, atol=1e-6 * np.abs(rows).max()):
             raise MuteError(
                 f"the map of {type(self).__name__} is not affine, so it cannot be exported as it is; copy it by "
                 "MLPSurrogate and export the copy"

@@ -46,7 +46,7 @@ def program_of(eraser: Any, counterfactual: bool, concept: str) -> Program:
         raise MuteError(f"a {type(eraser).__name__} cannot be exported; give an eraser")
     check_is_fitted(eraser)
     conditional = isinstance(eraser, Conditional)
-    if counterfactual and not conditional:
+    if counterfactual and not hasattr(eraser, "_move_with"):
         raise MuteError(f"{type(eraser).__name__} makes no counterfactuals; leave counterfactual=True out")
     if concept == "given" and not conditional:
         raise MuteError(f'{type(eraser).__name__} does not use the class of a row; leave concept="given" out')
@@ -55,7 +55,7 @@ def program_of(eraser: Any, counterfactual: bool, concept: str) -> Program:
 
     def run(ops: Any, x: Any, *labels: Any) -> Any:
         if not conditional:
-            return eraser._erase_with(ops, x)
+            return eraser._move_with(ops, x, *labels) if counterfactual else eraser._erase_with(ops, x)
         given = iter(labels)
         k = next(given) if concept == "given" else ops.argmax(eraser.router_.run_with(ops, x, "router"))
         return eraser._move_with(ops, x, k, next(given)) if counterfactual else eraser._push_with(ops, x, k)

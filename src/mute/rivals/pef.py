@@ -205,7 +205,10 @@ class PEF(ConceptEstimator):
         """
         check_is_fitted(self)
         X = check_rows(self, X)
-        source = self._source(X, None if concept is None else self._encode(concept, len(X), "concept"))
+        return self._erase(X, None if concept is None else self._encode(concept, len(X), "concept"))
+
+    def _erase(self, X: NDArray, k: NDArray[np.int64] | None = None) -> NDArray[np.floating]:
+        source = self._source(X, k)
         chance = digests(X, self.seed_)
         if self.draw == "copy":
             chance += _GOLDEN * copies(chance + source.astype(np.uint64))

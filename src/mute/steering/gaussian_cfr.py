@@ -195,6 +195,14 @@ class GaussianCFR(ConceptEstimator):
             out[rows] = self._shift(X[rows], self.slopes_[j] - self.coordinates_, offset)
         return out
 
+    def _move_with(self, ops: Any, x: Any, target: Any) -> Any:
+        """`counterfactual` as arithmetic on values of `ops` (see `mute.ops`), to run without this package."""
+
+        def work(rows: Any, j: int) -> Any:
+            return self._affine_with(ops, rows, lambda X: self.counterfactual(X, self.classes_[j]), f"move{j}")
+
+        return ops.by_class(work, x, target, len(self.classes_))
+
     def _shift(self, X: NDArray, slopes: NDArray[np.float64], offset: NDArray[np.float64]) -> NDArray[np.floating]:
         """Rows moved along the basis, by coordinates that are affine in the row."""
         change = (X - self.mean_.astype(X.dtype)) @ slopes.T.astype(X.dtype) + offset.astype(X.dtype)
