@@ -4,9 +4,9 @@
     python benchmarks/distill.py faithful       words and a larger problem: probes, task, fairness (20 minutes)
     python benchmarks/distill.py speed --quick  the same speed, copies hardly trained (3 minutes)
 
-Speed: the copies have 30 epochs to learn; left alone they go on for as long as they gain. Every contender is given the same rows, in turns, and has its shortest time of several rounds; the flow's time
+Speed: every contender is given the same rows, in turns, and has its shortest time of several rounds; the flow's time
 includes its router. Fidelity is the share of the variance of the flow's answers that a copy explains, on rows that
-neither has seen. In `faithful`, all probes and task classifiers are trained on the copy's own outputs; those of the
+neither has seen. The copies have 30 epochs to learn; left alone they go on for as long as they gain. In `faithful`, all probes and task classifiers are trained on the copy's own outputs; those of the
 task are linear, and their figures are means over the same ten splits for all.
 """
 
@@ -102,9 +102,17 @@ def words() -> tuple[NDArray, NDArray, NDArray, int]:
 
 
 def larger() -> tuple[NDArray, NDArray, NDArray, int]:
-    X, z = Mixture(300).draw(40_000)
-    y = X[:, 5] + X[:, 6] + z + np.random.default_rng(1).normal(size=len(X)) > 0.5
-    return X, z, y.astype(int), 40
+    """Factors of one size each, whose law is peaked in one class and flat in the other, and noise; 300 columns."""
+    n, d, factors = 40_000, 300, 40
+    rng = np.random.default_rng(0)
+    z = rng.integers(2, size=n)
+    flat = rng.uniform(-np.sqrt(3), np.sqrt(3), (n, factors))
+    peaked = rng.laplace(scale=np.sqrt(0.5), size=(n, factors))
+    F = np.where(z[:, None] == 1, flat, peaked)
+    axes = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    X = (F * np.linspace(8, 2, factors)) @ axes[:factors] + 0.5 * rng.normal(size=(n, d)) + np.outer(z, 3 * axes[-1])
+    y = F[:, 0] + F[:, 1] + z + rng.normal(size=n) > 0.5
+    return X.astype(np.float32), z, y.astype(int), 40
 
 
 def strongest(eraser: Any, X: NDArray, z: NDArray, fit: NDArray) -> list[float]:

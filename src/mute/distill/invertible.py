@@ -65,7 +65,7 @@ class InvertibleSurrogate(Surrogate, Invertible):
         The most passes over the rows.
     batch_size : int or "auto", default="auto"
         "auto" takes batches such that there are about 32 in an epoch, of 128 to 1024 rows.
-    learning_rate, weight_decay : float, default=5e-4 and 1e-2
+    learning_rate, weight_decay : float, default=5e-4 and 1.0
         Of AdamW. The learning rate falls to a third whenever the watched loss stands still for a quarter of the
         patience; gradients longer than 1 are cut.
     patience : int, default=12
@@ -160,7 +160,7 @@ class InvertibleSurrogate(Surrogate, Invertible):
         epochs: int = 200,
         batch_size: int | str = "auto",
         learning_rate: float = 5e-4,
-        weight_decay: float = 1e-2,
+        weight_decay: float = 1.0,
         patience: int = 12,
         validation_rows: int = 2000,
         router: Any = "teacher",
