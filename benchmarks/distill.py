@@ -6,8 +6,10 @@
 
 Speed: every contender is given the same rows, in turns, and has its shortest time of several rounds; the flow's time
 includes its router. Fidelity is the share of the variance of the flow's answers that a copy explains, on rows that
-neither has seen. The copies have 30 epochs to learn; left alone they go on for as long as they gain. In `faithful`, all probes and task classifiers are trained on the copy's own outputs; those of the
-task are linear, and their figures are means over the same ten splits for all.
+neither has seen. The copies have 30 epochs to learn; left alone they go on for as long as they gain.
+
+In `faithful`, all probes and task classifiers are trained on the copy's own outputs; those of the task are linear, and
+their figures are means over the same ten splits for all.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -60,7 +61,7 @@ def test_nearer_than_any_matrix_and_the_mean_on_new_rows(case: Case) -> None:
     constant = ((case.teacher.transform(case.X).mean(axis=0) - case.exact) ** 2).mean()
     assert case.error(case.copy) < 0.5 * affine < constant
     found = case.copy.fidelity_
-    assert found["mse"] < found["mse_affine"] < found["mse_constant"]
+    assert found["mse"] < found["mse_class_affine"] < found["mse_affine"] < found["mse_constant"]
     assert found["mse"] == pytest.approx(case.error(case.copy), rel=0.3)
     assert found["mse_affine"] == pytest.approx(affine, rel=0.3)
     assert found["r2"] == pytest.approx(1 - found["mse"] / found["mse_constant"])
@@ -97,7 +98,7 @@ def test_it_is_the_network_it_says(settings: dict[str, Any]) -> None:
             layers += [norm, torch.nn.Tanh()]
     with torch.no_grad():
         expected = torch.nn.Sequential(*layers)(torch.from_numpy(X)).numpy()
-    expected += X @ copy.weights_["skip"] if copy.skip else 0
+    expected += copy.weights_["offsets"] + (X @ copy.weights_["matrices"][0] if copy.skip else 0)
     np.testing.assert_allclose(copy.transform(X), expected, atol=1e-10)
 
 
@@ -110,7 +111,7 @@ def test_the_papers_settings() -> None:
     assert paper.batch_size == 2048 and not paper.skip and paper.augment == 0
     copy = paper.set_params(teacher=LEACE().fit(X, z), epochs=2, random_state=0).fit(X)
     shapes = [copy.weights_[f"layer{i}_weight"].shape for i in range(4)]
-    assert shapes == [(3, 6), (6, 6), (6, 6), (6, 3)] and "skip" not in copy.weights_
+    assert shapes == [(3, 6), (6, 6), (6, 6), (6, 3)] and "matrices" not in copy.weights_
 
 
 def test_the_best_epoch_is_kept(case: Case) -> None:
@@ -121,12 +122,23 @@ def test_the_best_epoch_is_kept(case: Case) -> None:
     assert len(stopped.history_) - 1 - int(np.argmin(stopped.history_)) >= 2
 
 
-def test_where_nothing_is_gained_it_is_the_affine_copy() -> None:
-    X, z = draw("gauss", 400, 4, seed=0)
-    teacher = LEACE().fit(X, z)  # affine itself: there is nothing to gain
-    copy = MLPSurrogate(teacher, epochs=2, random_state=0).fit(X)
-    np.testing.assert_allclose(copy.transform(X), teacher.transform(X), atol=1e-4)
-    assert copy.fidelity_["mse"] == copy.fidelity_["mse_affine"]
+def test_where_nothing_is_gained_it_is_the_affine_copies(case: Case) -> None:
+    copy = MLPSurrogate(case.teacher, learning_rate=10.0, epochs=1, random_state=0).fit(case.X)
+    assert min(copy.history_) > copy.fidelity_["mse_class_affine"] == copy.fidelity_["mse"]
+    assert not copy.weights_["layer3_weight"].any()
+    k = (case.teacher.route(case.new) == case.teacher.classes_[1]).astype(int)
+    affine = np.einsum("nd,nde->ne", case.new, copy.weights_["matrices"][k]) + copy.weights_["offsets"][k]
+    np.testing.assert_allclose(copy.transform(case.new), affine, atol=1e-8)
+
+
+def test_one_affine_copy_where_no_router_can_choose(case: Case) -> None:
+    oracle = MLPSurrogate(case.teacher.without_router(), random_state=0, **QUICK).fit(case.X, case.z)
+    forest = MUtE(2, router=RandomForestClassifier(5, random_state=0), diagnostics=False, random_state=0)
+    other = MLPSurrogate(forest.fit(case.X, case.z), random_state=0, **QUICK).fit(case.X)
+    for copy in (oracle, other):
+        assert copy.router_ is None and copy.weights_["matrices"].shape == (1, 5, 5)
+        assert "mse_class_affine" not in copy.fidelity_
+    assert case.copy.router_ is case.teacher.router_ and case.copy.weights_["matrices"].shape == (2, 5, 5)
 
 
 def test_labels_are_needed_only_where_the_teacher_cannot_do_without(case: Case) -> None:
@@ -206,7 +218,7 @@ def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
     for name, broken in (
         ("weights_.layer1_weight", np.zeros((16, 15), np.float32)),
         ("weights_.layer0_gain", np.zeros(15)),
-        ("weights_.skip", np.zeros((3, 2))),
+        ("weights_.matrices", np.zeros((2, 3, 3))),
         ("weights_.layer3_bias", np.array([0.0, np.nan, 0.0])),
     ):
         tensors, state = contents(tmp_path / "copy")

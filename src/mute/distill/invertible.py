@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from mute.distill.teaching import (
     Pairs,
     ParameterOps,
     Surrogate,
+    affine_by_class,
     batches,
     check_every_class,
     check_shapes,
@@ -31,8 +33,6 @@ from mute.transport import by_group
 from mute.validation import check_number, check_rows, check_whole_number
 
 __all__ = ["InvertibleSurrogate"]
-
-_RIDGE = 1e-6
 
 
 class InvertibleSurrogate(Surrogate, Invertible):
@@ -220,7 +220,6 @@ class InvertibleSurrogate(Surrogate, Invertible):
         weights = self._initial(d, n_classes, rng)
 
         device = device_of(self.device)
-        ops = ParameterOps(weights, device)
         tensors = [
             [
                 torch.from_numpy(array).to(device)
@@ -228,7 +227,8 @@ class InvertibleSurrogate(Surrogate, Invertible):
             ]
             for rows, codes, answers in ((x, k_learn, q), (X[watch], k[watch], Q[watch]))
         ]
-        before = float(((tensors[1][0] - tensors[1][2]) ** 2).mean())
+        left, before = (float(((h - answers) ** 2).mean()) for h, _, answers in tensors)
+        ops = ParameterOps(weights, device, ("layer2_weight", "layer2_bias"), math.sqrt(left))
         del x, q, Q
         self.weights_ = weights
         size = int(np.clip(len(learn) // 32, 128, 1024)) if self.batch_size == "auto" else int(self.batch_size)
@@ -257,7 +257,7 @@ class InvertibleSurrogate(Surrogate, Invertible):
             error = float(((self._couple(ops, h, codes) - answers) ** 2).mean())
         self.weights_ = ops.weights() if error < before else weights
         self.weights_ = {name: w.astype(X.dtype) for name, w in self.weights_.items()}
-        self.fidelity_ = fidelity(min(error, before), learned, held, _RIDGE, len(watch)) | {"mse_class_affine": before}
+        self.fidelity_ = fidelity(min(error, before), learned, held, len(watch)) | {"mse_class_affine": before}
 
     def _learn_affine(self, teacher: Any, x: NDArray, k: NDArray[np.int64], q: NDArray) -> None:
         """The affine map of each class that comes nearest to the teacher's.
@@ -266,23 +266,19 @@ class InvertibleSurrogate(Surrogate, Invertible):
         keeps those slopes, which are a bijection's.
         """
         d, n_classes = x.shape[1], len(self._encoder)
-        self.matrices_, self.inverses_ = np.empty((n_classes, d, d)), np.empty((n_classes, d, d))
-        self.offsets_ = np.empty((n_classes, d))
+        slopes = np.empty((n_classes, d, d))
         for c in range(n_classes):
-            mine = np.flatnonzero(k == c)
-            middle = x[mine].mean(axis=0, dtype=np.float64)
-            step = max(float(x[mine].std(axis=0, dtype=np.float64).mean()), 1e-3 * float(np.abs(middle).max()), 1e-6)
+            mine = x[k == c]
+            middle = mine.mean(axis=0, dtype=np.float64)
+            step = max(float(mine.std(axis=0, dtype=np.float64).mean()), 1e-3 * float(np.abs(middle).max()), 1e-6)
             around = np.concatenate([middle + step * np.eye(d), middle - step * np.eye(d)])
             there = teacher._push(around, np.full(2 * d, c))
-            slopes = (there[:d] - there[d:]) / (2 * step)
-            pairs = Pairs.gather(((x[p], q[p] - x[p] @ slopes) for p in np.array_split(mine, 1 + len(mine) // 8192)), d)
-            A, b = pairs.regression(_RIDGE)
-            self.matrices_[c], self.offsets_[c] = slopes + A.T, b
-            if np.linalg.cond(self.matrices_[c]) > 1e10:
-                raise MuteError(
-                    f"the rows of class {self._encoder.classes[c]!r} do not say how to invert the copy; give more rows"
-                )
-            self.inverses_[c] = np.linalg.inv(self.matrices_[c])
+            slopes[c] = (there[:d] - there[d:]) / (2 * step)
+        self.matrices_, self.offsets_ = affine_by_class(x, q, np.arange(len(x)), k, slopes)
+        for label, matrix in zip(self._encoder.classes, self.matrices_, strict=True):
+            if np.linalg.cond(matrix) > 1e10:
+                raise MuteError(f"the rows of class {label!r} do not say how to invert the copy; give more rows")
+        self.inverses_ = np.asarray(np.linalg.inv(self.matrices_), np.float64)
 
     def _initial(self, d: int, n_classes: int, rng: np.random.Generator) -> dict[str, NDArray]:
         """Kaiming's weights for ReLU, and a last layer of zeros, so that every block begins as the identity."""

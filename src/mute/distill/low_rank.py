@@ -120,7 +120,7 @@ class LowRankSurrogate(Surrogate):
             if 2 * self.rank >= d:
                 self.weights_ = {"slopes": A.T}
         self.weights_ = {name: np.ascontiguousarray(w) for name, w in self.weights_.items()} | {"offset": b}
-        self.fidelity_ = fidelity(held.error(A, b) / d, learned, held, self.ridge, len(watch))
+        self.fidelity_ = fidelity(held.error(A, b) / d, learned, held, len(watch))
 
     def _erase(self, X: NDArray) -> NDArray[np.floating]:
         return in_blocks(lambda rows: self._erase_with(NumpyOps(X.dtype), rows), X)

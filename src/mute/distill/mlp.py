@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -10,9 +11,11 @@ from numpy.typing import NDArray
 
 from mute.conditional import Invertible
 from mute.distill.teaching import (
+    RIDGE,
     Pairs,
     ParameterOps,
     Surrogate,
+    affine_by_class,
     batches,
     check_shapes,
     erased_by,
@@ -23,6 +26,7 @@ from mute.distill.teaching import (
     set_aside,
 )
 from mute.ops import NumpyOps, in_blocks
+from mute.routing import NetworkRouter, RoutingReport
 from mute.training import device_of, require_torch, seeded
 from mute.validation import check_number, check_whole_number
 
@@ -30,15 +34,15 @@ __all__ = ["MLPSurrogate"]
 
 # Directions with less than this share of the largest variance are not whitened: they would be noise blown up.
 _LEAST_VARIANCE = 1e-6
-_RIDGE = 1e-6
 
 
 class MLPSurrogate(Surrogate):
     r"""A network that copies an eraser: one pass in place of T layers and a router.
 
     Rows are whitened along their principal axes and go through layers :math:`h \mapsto \tanh(\mathrm{LN}(hW + b))` and
-    a last linear one; the affine map that copies the teacher best is added to the answer. The network learns what is
-    left, so the copy begins where least squares end.
+    a last linear one; to the answer is added what the affine map that copies the teacher best makes of the row: one for
+    each class, if the teacher has a router to choose it. The network learns what is left, so the copy begins where
+    least squares end.
 
     Parameters
     ----------
@@ -50,7 +54,7 @@ class MLPSurrogate(Surrogate):
     width : int, optional
         Of the hidden layers; twice the number of columns when None.
     skip : bool, default=True
-        Add the affine copy. Without it the network must learn a map that is mostly linear from nothing.
+        Add the affine copies. Without them the network must learn a map that is mostly linear from nothing.
     epochs : int, default=1500
         The most passes over the rows.
     augment : int or "auto", default="auto"
@@ -73,28 +77,30 @@ class MLPSurrogate(Surrogate):
     Attributes
     ----------
     weights_ : dict of arrays
-        The network, its whitening folded into the first layer, and the affine copy.
+        The network, its whitening folded into the first layer, and the affine copies, "matrices" and "offsets".
+    router_, routing_
+        The teacher's, where there is an affine copy for each class; else None.
     history_ : list of float
         Mean squared error on the rows set aside after each epoch.
     fidelity_ : dict
-        On the rows set aside: "mse", the mean squared error per column; "mse_affine" and "mse_constant", those of the
-        best affine map and of the mean; "r2", the share of variance explained; "rows", how many. The same rows chose
-        the epoch, so "mse" is a little too good.
+        On the rows set aside: "mse", the mean squared error per column; "mse_class_affine", that of the affine copies
+        by class; "mse_affine" and "mse_constant", those of one affine map and of the mean; "r2", the share of variance
+        explained; "rows", how many. The same rows chose the epoch, so "mse" is a little too good.
     classes_, n_features_in_, feature_names_in_
         As in `MUtE`.
 
     Notes
     -----
-    *Guarantees.* With `skip`, it is never further from the teacher than the affine copy on the rows set aside.
+    *Guarantees.* With `skip`, it is never further from the teacher than the affine copies on the rows set aside.
 
     *Limits.* A copy erases as far as it is faithful: what the teacher made equal, the error of the copy tells apart
-    again. Near the border between two classes, where the teacher's map jumps, it answers with a mean. It cannot be
+    again. Of a teacher that must be told the class it learns the mean over the classes a row may have. It cannot be
     inverted and makes no counterfactuals; `InvertibleSurrogate` does. Judge it by probes trained on its own outputs.
 
     *Labels.* None to transform; a fitted teacher with a router needs none to copy either.
 
-    *Cost.* 13 products of (n, D) with (D, D) at 4 layers, 9 at 3. Training takes about three times as much for each
-    pass. torch is needed to fit, never to transform.
+    *Cost.* 13 products of (n, D) with (D, D) at 4 layers, 9 at 3, and the router. Training takes about three times as
+    much for each pass. torch is needed to fit, never to transform.
 
     Presets: "paper" is the paper's, without skip and with batches of 2048; "authors" its code, of 3 layers and 10
     epochs; "fast" has 3 layers.
@@ -129,6 +135,8 @@ class MLPSurrogate(Surrogate):
     }
     _STORED: ClassVar[dict[str, str]] = {"weights_": "arrays", "history_": "plain", "fidelity_": "plain"}
 
+    router_: NetworkRouter | None
+    routing_: RoutingReport | None
     weights_: dict[str, NDArray]
     history_: list[float]
     fidelity_: dict[str, float]
@@ -194,25 +202,26 @@ class MLPSurrogate(Surrogate):
             # Erased as the router sends them, which near a border is not how they were made.
             X, Q = np.concatenate([X, made]), np.concatenate([Q, erased_by(teacher, made, classes)])
         learned, held = (Pairs.gather(batches(X, Q, rows), d) for rows in (learn, watch))
-        A, b = learned.regression(_RIDGE) if self.skip else (np.zeros((d, d)), learned.mean[d:])
         center, axes = learned.mean[:d], _whitening(learned.covariance[:d, :d])
-        weights = self._initial(axes.shape[1], d, rng)
-
-        device = device_of(self.device)
-        ops = ParameterOps(weights, device)
+        k, matrices, offsets = self._learn_skip(teacher, X, Q, learn, learned)
 
         def tensors(rows: NDArray[np.int64]) -> list[Any]:
             white = row_by_row(rows, lambda part: (X[part] - center) @ axes, axes.shape[1])
-            rest = row_by_row(rows, lambda part: Q[part] - (X[part] @ A.T + b), d)
+            rest = row_by_row(rows, lambda part: Q[part] - _affine(X[part], k[part], matrices, offsets), d)
             return [torch.from_numpy(array).to(device) for array in (white, rest)]
 
+        device = device_of(self.device)
+        learning, watching = tensors(learn), tensors(watch)
+        weights = self._initial(axes.shape[1], d, rng)
+        last = (f"layer{self.n_layers - 1}_weight", f"layer{self.n_layers - 1}_bias") if self.skip else ()
+        ops = ParameterOps(weights, device, last, math.sqrt((learning[1] ** 2).mean()))
         size = int(np.clip(len(learn) // 32, 128, 2048)) if self.batch_size == "auto" else int(self.batch_size)
         with seeded(int(rng.integers(2**31 - 1))):
             self.history_ = learn_to_copy(
                 ops,
                 lambda x, rest: ((_network(ops, x, weights) - rest) ** 2).mean(),
-                tensors(learn),
-                tensors(watch),
+                learning,
+                watching,
                 epochs=self._steps(self.epochs, "epoch"),
                 batch_size=size,
                 learning_rate=self.learning_rate,
@@ -221,24 +230,34 @@ class MLPSurrogate(Surrogate):
                 fall=self.fall,
             )
         # Where nothing was gained the last layer stays as it began, at zero.
-        affine, best = held.error(A, b) / d, min(self.history_)
-        trained = weights if self.skip and best >= affine else ops.weights()
-        self.weights_ = {name: w.astype(X.dtype) for name, w in self._folded(trained, center, axes, A, b).items()}
-        self.fidelity_ = fidelity(min(best, affine) if self.skip else best, learned, held, _RIDGE, len(watch))
+        before, best = float((watching[1] ** 2).mean()), min(self.history_)
+        gained = best < before or not self.skip
+        trained = ops.weights() if gained else weights
+        first = axes @ trained["layer0_weight"]
+        trained |= {"layer0_weight": first, "layer0_bias": trained["layer0_bias"] - center @ first}
+        trained |= {"offsets": offsets} | ({"matrices": matrices} if self.skip else {})
+        self.weights_ = {name: w.astype(X.dtype) for name, w in trained.items()}
+        self.fidelity_ = fidelity(best if gained else before, learned, held, len(watch))
+        if len(offsets) > 1:
+            self.fidelity_["mse_class_affine"] = before
 
-    def _folded(
-        self, weights: dict[str, NDArray], center: NDArray, axes: NDArray, A: NDArray, b: NDArray
-    ) -> dict[str, NDArray]:
-        """The network for rows as they come: whitened by its first layer, the affine copy's offset in its last."""
-        last = f"layer{self.n_layers - 1}_bias"
-        first = axes @ weights["layer0_weight"]
-        return {
-            **weights,
-            "layer0_weight": first,
-            "layer0_bias": weights["layer0_bias"] - center @ first,
-            last: weights[last] + b,
-            **({"skip": np.ascontiguousarray(A.T)} if self.skip else {}),
-        }
+    def _learn_skip(
+        self, teacher: Any, X: NDArray, Q: NDArray, learn: NDArray[np.int64], learned: Pairs
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+        """The affine maps that the network is added to, and which of them each row takes."""
+        d = X.shape[1]
+        self.router_, self.routing_ = None, None
+        k = np.zeros(len(X), np.int64)
+        if not self.skip:
+            return k, np.zeros((1, d, d)), learned.mean[None, d:]
+        A, b = learned.regression(RIDGE)
+        if not isinstance(getattr(teacher, "router_", None), NetworkRouter):
+            return k, A.T[None], b[None]
+        self.router_, self.routing_ = teacher.router_, teacher.routing_
+        k = teacher.router_.predict(X)
+        matrices, offsets = affine_by_class(X, Q, learn, k, np.tile(A.T, (len(self._encoder), 1, 1)))
+        offsets[np.bincount(k[learn], minlength=len(offsets)) == 0] = b
+        return k, matrices, offsets
 
     def _initial(self, n_inputs: int, d: int, rng: np.random.Generator) -> dict[str, NDArray]:
         """Xavier's weights for tanh; with `skip`, a last layer of zeros, so that the affine copy is the beginning."""
@@ -259,17 +278,35 @@ class MLPSurrogate(Surrogate):
 
     def _erase_with(self, ops: Any, x: Any) -> Any:
         out = _network(ops, x, self.weights_)
-        return out + ops.linear(x, ops.array("skip", self.weights_["skip"])) if "skip" in self.weights_ else out
+        if "matrices" not in self.weights_:
+            return out + ops.array("offset", self.weights_["offsets"][0])
+        k = ops.argmax(self.router_.run_with(ops, x, "router")) if self.router_ is not None else None
+
+        def work(rows: Any, c: int) -> Any:
+            matrix, offset = self.weights_["matrices"][c], self.weights_["offsets"][c]
+            return ops.linear(rows, ops.array(f"matrix{c}", matrix), ops.array(f"offset{c}", offset))
+
+        return out + ops.by_class(work, x, k, len(self.weights_["offsets"]))
 
     def _check_restored(self) -> None:
         d, n = self.n_features_in_, _depth(self.weights_)
         width = self.weights_["layer0_bias"].size
         widths = [d, *[width] * (n - 1), d]
-        expected: dict[str, tuple[int, ...]] = {"skip": (d, d)} if "skip" in self.weights_ else {}
+        maps = 1 if self.router_ is None else len(self._encoder)
+        expected: dict[str, tuple[int, ...]] = {"offsets": (maps, d)}
+        if "matrices" in self.weights_:
+            expected["matrices"] = (maps, d, d)
         for i in range(n):
             expected |= {f"layer{i}_weight": (widths[i], widths[i + 1]), f"layer{i}_bias": (widths[i + 1],)}
             expected |= {f"layer{i}_{name}": (width,) for name in ("gain", "offset") if i < n - 1}
         check_shapes(self.weights_, expected)
+
+
+def _affine(
+    X: NDArray, k: NDArray[np.int64], matrices: NDArray[np.float64], offsets: NDArray[np.float64]
+) -> NDArray[np.floating]:
+    """The affine map of each row's class."""
+    return NumpyOps(np.float64).by_class(lambda rows, c: rows @ matrices[c] + offsets[c], X, k, len(matrices))
 
 
 def _depth(weights: dict[str, NDArray]) -> int:

@@ -21,9 +21,11 @@ from mute.training import train
 from mute.validation import concept_of
 
 __all__ = [
+    "RIDGE",
     "Pairs",
     "ParameterOps",
     "Surrogate",
+    "affine_by_class",
     "batches",
     "check_every_class",
     "check_shapes",
@@ -37,6 +39,9 @@ __all__ = [
 ]
 
 _BLOCK = 8192
+
+# On the matrices of affine copies, as a share of the mean variance of a column.
+RIDGE = 1e-6
 
 # With this many rows to learn from, "auto" makes no more.
 _ENOUGH = 50_000
@@ -230,6 +235,24 @@ def batches(X: NDArray, Y: NDArray, rows: NDArray[np.int64]) -> Iterator[tuple[N
         yield X[part], Y[part]
 
 
+def affine_by_class(
+    X: NDArray, Q: NDArray, rows: NDArray[np.int64], k: NDArray[np.int64], priors: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """For each class the affine map that best gives the rows of Q from those of X: matrices (K, D, D), offsets (K, D).
+
+    The matrices multiply rows from the right. Where the rows of a class do not vary, `priors` (K, D, D) stand.
+    """
+    d = X.shape[1]
+    matrices, offsets = priors.copy(), np.zeros(priors.shape[:2])
+    for c, prior in enumerate(priors):
+        mine = rows[k[rows] == c]
+        if len(mine):
+            left = ((x, q - x @ prior) for x, q in batches(X, Q, mine))
+            A, offsets[c] = Pairs.gather(left, d).regression(RIDGE)
+            matrices[c] += A.T
+    return matrices, offsets
+
+
 def row_by_row(
     rows: NDArray[np.int64], work: Callable[[NDArray[np.int64]], NDArray], width: int
 ) -> NDArray[np.float32]:
@@ -246,13 +269,13 @@ def check_shapes(weights: dict[str, NDArray], expected: dict[str, tuple[int, ...
         raise MuteError("the shapes of its weights do not fit together")
 
 
-def fidelity(error: float, learned: Pairs, held: Pairs, ridge: float, n: int) -> dict[str, float]:
+def fidelity(error: float, learned: Pairs, held: Pairs, n: int) -> dict[str, float]:
     """How near a copy comes on rows set aside: its mean squared error beside those of an affine map and a constant."""
     d = len(learned.mean) // 2
     constant = held.spread(learned) / d
     return {
         "mse": error,
-        "mse_affine": held.error(*learned.regression(ridge)) / d,
+        "mse_affine": held.error(*learned.regression(RIDGE)) / d,
         "mse_constant": constant,
         "r2": 1 - error / constant if constant > 0 else 1.0,
         "rows": n,
@@ -260,11 +283,18 @@ def fidelity(error: float, learned: Pairs, held: Pairs, ridge: float, n: int) ->
 
 
 class ParameterOps(TorchOps):
-    """Arithmetic on tensors whose constants are parameters under training, if they are among `weights`."""
+    """Arithmetic on tensors whose constants are parameters under training, if they are among `weights`.
 
-    def __init__(self, weights: dict[str, NDArray], device: Any) -> None:
+    Those whose name ends in one of `small` begin at zero and are `size` times their parameter: an optimiser makes steps
+    of one length, and what they add up to should be as large as what is to be learned.
+    """
+
+    def __init__(
+        self, weights: dict[str, NDArray], device: Any, small: tuple[str, ...] = (), size: float = 1.0
+    ) -> None:
         super().__init__(np.float32)
         self.device = device
+        self.small, self.size = small, size
         self.module = self.torch.nn.ParameterDict(
             {name: self.torch.nn.Parameter(super(ParameterOps, self).array(name, w)) for name, w in weights.items()}
         ).to(device)
@@ -272,7 +302,7 @@ class ParameterOps(TorchOps):
 
     def array(self, name: str, values: NDArray) -> Any:
         if name in self.module:
-            return self.module[name]
+            return self.module[name] * self.size if name.endswith(self.small) else self.module[name]
         if name not in self.constants:
             self.constants[name] = super().array(name, values).to(self.device)
         return self.constants[name]
@@ -287,7 +317,7 @@ class ParameterOps(TorchOps):
 
     def weights(self) -> dict[str, NDArray]:
         """The parameters as arrays."""
-        return {name: w.detach().cpu().numpy().copy() for name, w in self.module.items()}
+        return {name: self.array(name, np.empty(0)).detach().cpu().numpy().copy() for name in self.module}
 
 
 def learn_to_copy(
