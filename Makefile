@@ -49,6 +49,8 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/round_trip.py
 	$(BIN)/python benchmarks/rivals.py
+	$(BIN)/python benchmarks/distill.py speed
+	$(BIN)/python benchmarks/distill.py faithful
 	$(BIN)/python benchmarks/audit.py
 	$(BIN)/python benchmarks/large_fit.py
 

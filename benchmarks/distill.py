@@ -1,12 +1,12 @@
 """Copies of a flow beside the flow itself: how fast they are, and what they lose.
 
-    python benchmarks/distill.py speed          768 columns, 70 layers: rows per second, and fidelity (20 minutes)
+    python benchmarks/distill.py speed          768 columns, 70 layers: rows per second, and fidelity (10 minutes)
     python benchmarks/distill.py faithful       words and a larger problem: probes, task, fairness (20 minutes)
     python benchmarks/distill.py speed --quick  the same speed, copies hardly trained (3 minutes)
 
 Speed: every contender is given the same rows, in turns, and has its shortest time of several rounds; the flow's time
 includes its router. Fidelity is the share of the variance of the flow's answers that a copy explains, on rows that
-neither has seen. The copies have 30 epochs to learn; left alone they go on for as long as they gain.
+neither has seen. The copies have 10 epochs to learn; left alone they go on for as long as they gain.
 
 In `faithful`, all probes and task classifiers are trained on the copy's own outputs; those of the task are linear, and
 their figures are means over the same ten splits for all.
@@ -61,7 +61,7 @@ def speed(quick: bool, rounds: int) -> None:
     contenders: dict[str, Callable[[], NDArray]] = {"flow": lambda: teacher.transform(new)}
     with tempfile.TemporaryDirectory() as folder:
         contenders["flow, ONNX"] = runtime(teacher, Path(folder), new)
-        few = {"epochs": 1 if quick else 30, "augment": 0}
+        few = {"epochs": 1 if quick else 10, "augment": 0}
         for name, copy in copies(teacher, **few).items():
             start = time.perf_counter()
             copy.fit(X)

@@ -62,7 +62,7 @@ class MLPSurrogate(Surrogate):
         rows. "auto" makes three, while all rows are fewer than 50,000.
     batch_size : int or "auto", default="auto"
         "auto" takes batches such that there are about 32 in an epoch, of 128 to 2048 rows.
-    learning_rate, weight_decay : float, default=1e-3 and 1e-2
+    learning_rate, weight_decay : float, default=1e-3 and 1.0
         Of AdamW.
     fall : bool, default=True
         Let the learning rate fall to a third whenever the watched loss stands still for a quarter of the patience.
@@ -121,12 +121,20 @@ class MLPSurrogate(Surrogate):
     """
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {"skip": False, "augment": 0, "batch_size": 2048, "fall": False, "patience": 1500},
+        "paper": {
+            "skip": False,
+            "augment": 0,
+            "batch_size": 2048,
+            "weight_decay": 1e-2,
+            "fall": False,
+            "patience": 1500,
+        },
         "authors": {
             "n_layers": 3,
             "skip": False,
             "augment": 0,
             "batch_size": 2048,
+            "weight_decay": 1e-2,
             "fall": False,
             "epochs": 10,
             "patience": 50,
@@ -152,7 +160,7 @@ class MLPSurrogate(Surrogate):
         augment: int | str = "auto",
         batch_size: int | str = "auto",
         learning_rate: float = 1e-3,
-        weight_decay: float = 1e-2,
+        weight_decay: float = 1.0,
         fall: bool = True,
         patience: int = 20,
         validation_rows: int = 2000,
