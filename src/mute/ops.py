@@ -66,21 +66,23 @@ class NumpyOps:
         return out
 
     def layer_norm(self, x: Any, gain: Any, offset: Any) -> Any:
-        """Rows with mean 0 and variance 1, then scaled and shifted by column."""
-        x = x - x.mean(axis=1, keepdims=True)
+        """Rows with mean 0 and variance 1, then scaled and shifted by column; `x` may be overwritten."""
+        x -= x.mean(axis=1, keepdims=True)
         x /= np.sqrt(np.einsum("nd,nd->n", x, x)[:, None] / self.precision.type(x.shape[1]) + self.precision.type(1e-5))
         x *= gain
         x += offset
         return x
 
     def tanh(self, x: Any) -> Any:
-        return np.tanh(x)
+        """The hyperbolic tangent; `x` may be overwritten."""
+        return np.tanh(x, out=x)
 
     def exp(self, x: Any) -> Any:
         return np.exp(x)
 
     def relu(self, x: Any) -> Any:
-        return np.maximum(x, 0)
+        """What is negative set to 0; `x` may be overwritten."""
+        return np.maximum(x, 0, out=x)
 
     def norm(self, x: Any) -> Any:
         """Lengths of the rows, as a column."""

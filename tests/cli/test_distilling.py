@@ -49,7 +49,8 @@ def test_distill_and_use(cli, folder, kind, cls, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "q.npy"), copy.transform(np.load(folder / "x.npy")))
     moves = cli("counterfactual", fast, folder / "x.npy", "--to", "dog", "-o", tmp_path / "cf.npy")[0] == 0
     assert moves == (kind in ("cinn", "inn", "linear"))
-    assert cls in cli("inspect", fast)[1]
+    shown = cli("inspect", fast)[1]
+    assert cls in shown and "of the model's" in shown
 
 
 def test_labels_for_a_model_without_router(cli, folder, tmp_path):

@@ -209,6 +209,15 @@ def test_the_router_stands_in_for_labels() -> None:
         copy.without_router().transform(X)
 
 
+def test_a_fitted_teacher_with_a_router_needs_no_labels() -> None:
+    X, z = draw("gauss", 500, 3, seed=0)
+    teacher = MUtE(3, router="logistic", diagnostics=False, random_state=0).fit(X, z)
+    copy = LinearSurrogate(teacher, router="teacher", random_state=0).fit(X)
+    assert copy.router_ is teacher.router_ and copy.classes_.tolist() == [0, 1]
+    told = LinearSurrogate(teacher, router="teacher", random_state=0).fit(X, teacher.route(X))
+    np.testing.assert_array_equal(copy.transform(X), told.transform(X))
+
+
 def test_nested_settings() -> None:
     surrogate = LinearSurrogate(flow())
     assert surrogate.get_params()["teacher__n_iterations"] == 4

@@ -18,6 +18,7 @@ from mute.cli.main import (
     _clock,
     _console,
     _fit_progress,
+    _how_near,
     _load,
     _settings,
     _warnings_shown,
@@ -104,22 +105,6 @@ def distill(
     for line in _how_near(copy):
         console.print(line, highlight=False)
     console.print(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)", highlight=False)
-
-
-def _how_near(copy: Any) -> list[str]:
-    """How near the copy comes to its teacher on rows set aside, in words."""
-    if hasattr(copy, "fidelity_"):
-        found = copy.fidelity_
-        others = {"one matrix": "mse_affine", "a matrix for each class": "mse_class_affine", "the mean": "mse_constant"}
-        beside = ", ".join(f"{words} {found[key]:.4f}" for words, key in others.items() if key in found)
-        return [
-            f"on {found['rows']:,} rows set aside it explains {found['r2']:.2%} of the model's answers",
-            f"mean squared error {found['mse']:.4f} (for comparison: {beside})",
-        ]
-    pushes = copy.r2_["pushes"]
-    moves = [r2 for i, row in enumerate(copy.r2_["moves"]) for j, r2 in enumerate(row) if i != j]
-    parts = {"erased rows": pushes, "counterfactuals": moves}
-    return [f"on rows set aside it explains {sum(r) / len(r):.2%} of the model's {what}" for what, r in parts.items()]
 
 
 @app.command(epilog=_INPUTS)

@@ -91,7 +91,8 @@ class MLPSurrogate(Surrogate):
 
     Notes
     -----
-    *Guarantees.* With `skip`, it is never further from the teacher than the affine copies on the rows set aside.
+    *Guarantees.* With `skip`, it is never further from the teacher than the affine copies on the rows set aside: a
+    network that gains nothing there is left out.
 
     *Limits.* A copy erases as far as it is faithful: what the teacher made equal, the error of the copy tells apart
     again. Of a teacher that must be told the class it learns the mean over the classes a row may have. It cannot be
@@ -206,9 +207,10 @@ class MLPSurrogate(Surrogate):
         Q = erased_by(teacher, X, z)
         if isinstance(teacher, Invertible):
             made, classes, _ = made_rows(teacher, Q[learn], len(self._encoder), self.augment, rng)
-            learn = np.concatenate([learn, np.arange(len(X), len(X) + len(made))])
-            # Erased as the router sends them, which near a border is not how they were made.
-            X, Q = np.concatenate([X, made]), np.concatenate([Q, erased_by(teacher, made, classes)])
+            if len(made):
+                learn = np.concatenate([learn, np.arange(len(X), len(X) + len(made))])
+                # Erased as the router sends them, which near a border is not how they were made.
+                X, Q = np.concatenate([X, made]), np.concatenate([Q, erased_by(teacher, made, classes)])
         learned, held = (Pairs.gather(batches(X, Q, rows), d) for rows in (learn, watch))
         center, axes = learned.mean[:d], _whitening(learned.covariance[:d, :d])
         k, matrices, offsets = self._learn_skip(teacher, X, Q, learn, learned)
@@ -237,13 +239,13 @@ class MLPSurrogate(Surrogate):
                 patience=self.patience,
                 fall=self.fall,
             )
-        # Where nothing was gained the last layer stays as it began, at zero.
         before, best = float((watching[1] ** 2).mean()), min(self.history_)
         gained = best < before or not self.skip
-        trained = ops.weights() if gained else weights
-        first = axes @ trained["layer0_weight"]
-        trained |= {"layer0_weight": first, "layer0_bias": trained["layer0_bias"] - center @ first}
-        trained |= {"offsets": offsets} | ({"matrices": matrices} if self.skip else {})
+        trained = {"offsets": offsets} | ({"matrices": matrices} if self.skip else {})
+        if gained:
+            trained |= ops.weights()
+            first = axes @ trained["layer0_weight"]
+            trained |= {"layer0_weight": first, "layer0_bias": trained["layer0_bias"] - center @ first}
         self.weights_ = {name: w.astype(X.dtype) for name, w in trained.items()}
         self.fidelity_ = fidelity(best if gained else before, learned, held, len(watch))
         if len(offsets) > 1:
@@ -285,24 +287,28 @@ class MLPSurrogate(Surrogate):
         return in_blocks(lambda rows: self._erase_with(NumpyOps(X.dtype), rows), X)
 
     def _erase_with(self, ops: Any, x: Any) -> Any:
-        out = _network(ops, x, self.weights_)
+        out = self._affine_of(ops, x)
+        return out + _network(ops, x, self.weights_) if "layer0_weight" in self.weights_ else out
+
+    def _affine_of(self, ops: Any, x: Any) -> Any:
+        """What the network is added to."""
         if "matrices" not in self.weights_:
-            return out + ops.array("offset", self.weights_["offsets"][0])
+            return ops.array("offset", self.weights_["offsets"][0])
         k = ops.argmax(self.router_.run_with(ops, x, "router")) if self.router_ is not None else None
 
         def work(rows: Any, c: int) -> Any:
             matrix, offset = self.weights_["matrices"][c], self.weights_["offsets"][c]
             return ops.linear(rows, ops.array(f"matrix{c}", matrix), ops.array(f"offset{c}", offset))
 
-        return out + ops.by_class(work, x, k, len(self.weights_["offsets"]))
+        return ops.by_class(work, x, k, len(self.weights_["offsets"]))
 
     def _check_restored(self) -> None:
         d, n = self.n_features_in_, _depth(self.weights_)
-        width = self.weights_["layer0_bias"].size
+        width = self.weights_["layer0_bias"].size if n else 0
         widths = [d, *[width] * (n - 1), d]
         maps = 1 if self.router_ is None else len(self._encoder)
         expected: dict[str, tuple[int, ...]] = {"offsets": (maps, d)}
-        if "matrices" in self.weights_:
+        if "matrices" in self.weights_ or not n:
             expected["matrices"] = (maps, d, d)
         for i in range(n):
             expected |= {f"layer{i}_weight": (widths[i], widths[i + 1]), f"layer{i}_bias": (widths[i + 1],)}
