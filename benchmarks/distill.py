@@ -66,8 +66,11 @@ def speed(quick: bool, rounds: int, plot: str | None) -> None:
             start = time.perf_counter()
             copy.fit(X)
             print(f"{name}: fitted in {time.perf_counter() - start:.0f} s", flush=True)
+            put_back(copy)
             contenders[name] = lambda copy=copy: copy.transform(new)
             contenders[f"{name}, ONNX"] = runtime(copy, Path(folder), new)
+            if isinstance(copy, MLPSurrogate):
+                contenders[f"{name}, ONNX, 8 bits"] = runtime(copy, Path(folder), new, quantize=True)
     answers = {name: run() for name, run in contenders.items()}
     times = dict.fromkeys(contenders, np.inf)
     for _ in range(rounds):
@@ -86,9 +89,17 @@ def speed(quick: bool, rounds: int, plot: str | None) -> None:
     Console(width=100).print(table)
     if plot:
         draw(found, plot)
-    for name in ("MLP, 4 layers", "MLP, 3 layers"):
-        ratio = times["flow"] / times[name]
+    for name in ("MLP, 4 layers", "MLP, 3 layers", "MLP, 4 layers, ONNX, 8 bits"):
+        ratio = found[name][0]
         print(f"target, {name} at least {TARGET:g} x the flow: {ratio:.1f}, {'met' if ratio >= TARGET else 'missed'}")
+
+
+def put_back(copy: Any) -> None:
+    """The network of an MLP that gained nothing is left out of it. Here it counts: with a last layer of zeros."""
+    if isinstance(copy, MLPSurrogate) and "layer0_weight" not in copy.weights_:
+        d = copy.n_features_in_
+        network = copy._initial(d, d, np.random.default_rng(0))
+        copy.weights_ |= {name: w.astype(np.float32) for name, w in network.items()}
 
 
 def draw(found: dict[str, tuple[float, float]], path: str) -> None:
@@ -97,7 +108,7 @@ def draw(found: dict[str, tuple[float, float]], path: str) -> None:
 
     figure, axes = plt.subplots(figsize=(8, 0.4 * len(found) + 1), layout="constrained")
     names = list(found)[::-1]
-    colours = ["0.6" if name.endswith("ONNX") else "C0" for name in names]
+    colours = ["0.6" if "ONNX" in name else "C0" for name in names]
     axes.barh(names, [found[name][0] for name in names], color=colours)
     for i, name in enumerate(names):
         ratio, r2 = found[name]
@@ -109,9 +120,9 @@ def draw(found: dict[str, tuple[float, float]], path: str) -> None:
     figure.savefig(path, dpi=150)
 
 
-def runtime(eraser: Any, folder: Path, rows: NDArray) -> Callable[[], NDArray]:
+def runtime(eraser: Any, folder: Path, rows: NDArray, **options: Any) -> Callable[[], NDArray]:
     path = folder / "model.onnx"
-    to_onnx(eraser, path, check=rows[:1000])
+    to_onnx(eraser, path, check=rows[:1000], **options)
     session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
     # In blocks: the flow's tables are read once for each.
     blocks = np.array_split(rows, max(len(rows) // 1024, 1))

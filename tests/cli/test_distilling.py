@@ -93,6 +93,8 @@ def test_export(cli, folder, suffix, tmp_path):
         (["distill", "model.safetensors", "x.npy", "-o", "OUT", "--concept", "other.txt"], "the label 'cow'"),
         (["export", "model.safetensors", "-o", "OUT.txt"], "must end in .onnx or, for torch, in .pt2"),
         (["export", "model.safetensors", "-o", "OUT.onnx", "--check", "wide.npy"], "has 5 columns, the model was"),
+        (["export", "model.safetensors", "-o", "OUT.pt2", "--quantize"], "--quantize is for .onnx only"),
+        (["export", "model.safetensors", "-o", "OUT.onnx", "--quantize"], "only an MLPSurrogate has a network"),
         (["export", "oracle.safetensors", "-o", "OUT.onnx"], "this eraser has no router"),
     ],
 )

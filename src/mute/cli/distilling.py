@@ -117,6 +117,9 @@ def export(
     concept: Annotated[
         Concept, typer.Option(help="Who says the class of a row: the model's router, or an input of the export.")
     ] = Concept.routed,
+    quantize: Annotated[
+        bool, typer.Option("--quantize", help=".onnx of an mlp copy: its network in 8 bits, smaller and faster.")
+    ] = False,
     check: Annotated[
         str | None, typer.Option(metavar="X", help="Rows on which the export is compared with the model.")
     ] = None,
@@ -124,6 +127,7 @@ def export(
 ) -> None:
     """Write a model for places without this package: mute export fast.safetensors -o fast.onnx --check X.npy"""
     from mute.cli.tables import open_matrix
+    from mute.export import to_onnx, to_pt2
 
     console = _console(quiet)
     kind = output.suffix.lower()
@@ -136,11 +140,13 @@ def export(
         rows = next(iter(matrix.row_blocks(1000)))
         if matrix.shape[1] != eraser.n_features_in_:
             raise MuteError(f"{check} has {matrix.shape[1]} columns, the model was fitted on {eraser.n_features_in_}")
+    if quantize and kind != ".onnx":
+        raise MuteError("--quantize is for .onnx only")
+    settings: dict[str, Any] = {"counterfactual": counterfactual, "concept": concept.value, "check": rows}
     if kind == ".onnx":
-        from mute.export import to_onnx as write
+        gap = to_onnx(eraser, output, quantize=quantize, **settings)
     else:
-        from mute.export import to_pt2 as write
-    gap = write(eraser, output, counterfactual=counterfactual, concept=concept.value, check=rows)
+        gap = to_pt2(eraser, output, **settings)
     if gap is not None and rows is not None:
         console.print(f"on {len(rows):,} rows it differs from the model by at most {gap:.1e}", highlight=False)
     console.print(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)", highlight=False)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,13 @@ _MOST_BYTES = 2_000_000_000
 
 
 def to_onnx(
-    eraser: Any, path: str | Path, *, counterfactual: bool = False, concept: str = "routed", check: Any = None
+    eraser: Any,
+    path: str | Path,
+    *,
+    counterfactual: bool = False,
+    concept: str = "routed",
+    quantize: bool = False,
+    check: Any = None,
 ) -> float | None:
     """Write a fitted eraser as an ONNX model, in single precision, for any number of rows.
 
@@ -43,9 +52,13 @@ def to_onnx(
     concept : {"routed", "given"}, default="routed"
         Who says the class of a row, for methods that depend on it: their router, which becomes part of the model, or
         a further input ``concept`` like ``target``.
+    quantize : bool, default=False
+        Put the network of an `MLPSurrogate` into whole numbers of 8 bits, several times as fast on processors that
+        multiply them. Its matrices stay as they are, so that only the small part which the network adds gets coarser.
+        The steps are as fine as the largest number of a batch allows, so that answers depend a little on the batch.
     check : array-like of shape (n, D), optional
         Rows on which the model, run by onnxruntime, is compared with the eraser. Where they differ, in the root mean
-        square, by more than 1e-3 of the size of the answers, nothing is written.
+        square, by more than 1e-3 of the size of the answers (1e-2 if quantized), nothing is written.
 
     Returns
     -------
@@ -68,6 +81,8 @@ def to_onnx(
         raise missing_extra("onnx", "onnx", "export to ONNX") from None
     check_target(path)
     program = program_of(eraser, counterfactual, concept)
+    if quantize and not any(name.startswith("layer") for name in getattr(eraser, "weights_", {})):
+        raise MuteError(f"only an MLPSurrogate has a network to quantize, {type(eraser).__name__} (as fitted) has none")
     ops = _OnnxOps(onnx)
     inputs = [_Value(ops, name, integer=name != "X") for name in program.inputs]
     name = "counterfactual" if counterfactual else "erased"
@@ -90,12 +105,33 @@ def to_onnx(
         raise MuteError(
             f"the model would have {size / 1e9:.1f} GB, and an ONNX file holds at most 2; export a surrogate of it"
         )
+    model = _quantized(model) if quantize else model
     onnx.checker.check_model(model, full_check=True)
     content = model.SerializeToString()
-    gap = None if check is None else compare(eraser, program, _runner(content), check)
+    gap = None if check is None else compare(eraser, program, _runner(content), check, 1e-2 if quantize else 1e-3)
     with write_atomically(path) as file:
         file.write(content)
     return gap
+
+
+def _quantized(model: Any) -> Any:
+    """The model with the layers of its network in 8 bits."""
+    try:
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+    except ImportError:
+        raise missing_extra("onnxruntime", "onnx", "quantizing an ONNX model") from None
+    import onnx
+
+    layers = [node.name for node in model.graph.node if any(re.fullmatch(r"layer\d+_weight", i) for i in node.input)]
+    level = logging.root.level
+    logging.root.setLevel(logging.ERROR)  # it advises to optimise the graph first, which runtimes do on their own
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.onnx"
+            quantize_dynamic(model, path, nodes_to_quantize=layers, per_channel=True, weight_type=QuantType.QInt8)
+            return onnx.load(path)
+    finally:
+        logging.root.setLevel(level)
 
 
 def _runner(content: bytes) -> Callable[[dict[str, NDArray]], NDArray]:
@@ -156,7 +192,7 @@ class _OnnxOps:
         self, kind: str, inputs: Sequence[_Value], name: str = "", integer: bool | None = None, **more: Any
     ) -> Any:
         name = name or f"{kind}_{len(self.nodes)}"
-        self.nodes.append(self.onnx.helper.make_node(kind, [v.name for v in inputs], [name], **more))
+        self.nodes.append(self.onnx.helper.make_node(kind, [v.name for v in inputs], [name], name, **more))
         return _Value(self, name, inputs[0].integer if integer is None else integer)
 
     def value(self, given: Any, integer: bool) -> _Value:
@@ -174,7 +210,8 @@ class _OnnxOps:
         return _Value(self, name, integer)
 
     def linear(self, x: _Value, weight: _Value, bias: _Value | None = None) -> _Value:
-        return self.node("MatMul", [x, weight]) if bias is None else self.node("Gemm", [x, weight, bias])
+        product = self.node("MatMul", [x, weight])
+        return product if bias is None else product + bias
 
     def layer_norm(self, x: _Value, gain: _Value, offset: _Value) -> _Value:
         return self.node("LayerNormalization", [x, gain, offset], axis=1, epsilon=1e-5)
