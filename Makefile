@@ -40,10 +40,10 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 test: lint
-	$(BIN)/pytest -n 2 -m "not slow" --durations=15
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow" --durations=15
 
 test-slow: $(VENV)/.dev
-	$(BIN)/pytest -n 2 -m slow
+	$(BIN)/pytest -n 2 --dist worksteal -m slow
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/speed.py

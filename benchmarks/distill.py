@@ -150,6 +150,9 @@ def larger() -> tuple[NDArray, NDArray, NDArray, int]:
     return X.astype(np.float32), z, y.astype(int), 40
 
 
+PROBLEMS = {"words": words, "larger": larger}
+
+
 def strongest(eraser: Any, X: NDArray, z: NDArray, fit: NDArray) -> list[float]:
     """Balanced accuracy of the strongest adversary on new rows: learned on other new rows, and on those of the fit."""
     attacks = audit(eraser, X[~fit], z[~fit], fit_rows=(X[fit], z[fit])).privacy.attacks
@@ -168,8 +171,8 @@ def on_task(Q: NDArray, y: NDArray, z: NDArray) -> dict[str, float]:
     return dict(zip(("task", "TPR gap", "DP gap"), np.mean(figures, axis=0).tolist(), strict=True))
 
 
-def faithful(quick: bool) -> None:
-    for problem in (words, larger):
+def faithful(quick: bool, problems: list[str]) -> None:
+    for problem in (PROBLEMS[name] for name in problems):
         X, z, y, layers = problem()
         rng = np.random.default_rng(0)
         fit = rng.permutation(len(X)) < len(X) // 2
@@ -207,12 +210,13 @@ def main() -> None:
     parser.add_argument("what", choices=["speed", "faithful"])
     parser.add_argument("--quick", action="store_true", help="Copies hardly trained.")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--problem", choices=list(PROBLEMS), help="Only this one, for faithful.")
     parser.add_argument("--plot", help="Draw the speeds to this file.")
     options = parser.parse_args()
     if options.what == "speed":
         speed(options.quick, options.rounds, options.plot)
     else:
-        faithful(options.quick)
+        faithful(options.quick, [options.problem] if options.problem else list(PROBLEMS))
 
 
 if __name__ == "__main__":

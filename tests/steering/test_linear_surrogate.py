@@ -205,7 +205,7 @@ def test_the_router_stands_in_for_labels() -> None:
     copy = LinearSurrogate(router="logistic", random_state=0).fit(X, z)
     assert not copy.needs_concept
     np.testing.assert_allclose(copy.transform(X), copy.transform(X, concept=copy.route(X)))
-    with pytest.raises(MuteError, match="needs concept="):
+    with pytest.raises(MuteError, match="needs one label for each row: concept="):
         copy.without_router().transform(X)
 
 
