@@ -1,7 +1,8 @@
 """Copies of a flow beside the flow itself: how fast they are, and what they lose.
 
     python benchmarks/distill.py speed          768 columns, 70 layers: rows per second, and fidelity (10 minutes)
-    python benchmarks/distill.py faithful       words and a larger problem: probes, task, fairness (20 minutes)
+    python benchmarks/distill.py faithful       words and a larger problem: probes, task, fairness (40 minutes)
+    python benchmarks/distill.py steps          words: from the paper's network to the default, step by step (8 minutes)
     python benchmarks/distill.py speed --quick  the same speed, copies hardly trained (3 minutes)
 
 Speed: every contender is given the same rows, in turns, and has its shortest time of several rounds; the flow's time
@@ -205,9 +206,36 @@ def faithful(quick: bool, problems: list[str]) -> None:
         print("  met by all" if not missed else "  missed: " + "; ".join(missed), flush=True)
 
 
+def steps() -> None:
+    """What each change of the paper's network brings: mean squared error on new words."""
+    X, z, _, layers = words()
+    fit = np.random.default_rng(0).permutation(len(X)) < 0.7 * len(X)
+    teacher = MUtE(layers, random_state=0, diagnostics=False).fit(X[fit], z[fit])
+    exact = teacher.transform(X[~fit])
+    plain = {"augment": 0, "weight_decay": 1e-2, "random_state": 0}
+    contenders = {
+        "the paper's network": MLPSurrogate.from_preset("paper", teacher=teacher, random_state=0),
+        "one matrix": LowRankSurrogate(teacher, random_state=0),
+        "one matrix for each class": LinearSurrogate(teacher, router="teacher", random_state=0),
+        "... and the paper's network for what they leave": MLPSurrogate(teacher, batch_size=2048, fall=False, **plain),
+        "... smaller batches, a learning rate that falls": MLPSurrogate(teacher, **plain),
+        "... stronger weight decay": MLPSurrogate(teacher, augment=0, random_state=0),
+        "... made rows: the default": MLPSurrogate(teacher, random_state=0),
+    }
+    table = Table(
+        "", "error", "fit, s", title=f"{fit.sum():,} words to fit; the mean has {exact.var(axis=0).mean():.3f}"
+    )
+    for name, copy in contenders.items():
+        start = time.perf_counter()
+        copy.fit(X[fit])
+        seconds = time.perf_counter() - start
+        table.add_row(name, f"{((copy.transform(X[~fit]) - exact) ** 2).mean():.4f}", f"{seconds:.0f}")
+    Console(width=100).print(table)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["speed", "faithful"])
+    parser.add_argument("what", choices=["speed", "faithful", "steps"])
     parser.add_argument("--quick", action="store_true", help="Copies hardly trained.")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--problem", choices=list(PROBLEMS), help="Only this one, for faithful.")
@@ -215,6 +243,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.what == "speed":
         speed(options.quick, options.rounds, options.plot)
+    elif options.what == "steps":
+        steps()
     else:
         faithful(options.quick, [options.problem] if options.problem else list(PROBLEMS))
 

@@ -312,7 +312,10 @@ class MUtE(Invertible):
 
     def _move_with(self, ops: Any, x: Any, source: Any, target: Any) -> Any:
         out = self.flow_.pull_with(ops, self.flow_.push_with(ops, x, source), target)
-        return out * (ops.norm(x) / ops.norm(out)) if self.keep_norm else out
+        if not self.keep_norm:
+            return out
+        limits = np.finfo(ops.precision)
+        return out * (ops.norm(x) / ops.clip(ops.norm(out), float(limits.tiny), float(limits.max)))
 
     def flags(self, X: Any, concept: Any = None, *, margin: float = 0.2) -> Flags:
         """Which rows to look at twice: outside the range of the fit, or routed with a lead of less than `margin`."""

@@ -14,31 +14,24 @@ from mute.cli.main import (
     Model,
     Quiet,
     Rows,
-    _check_lengths,
     _clock,
     _console,
     _fit_progress,
     _how_near,
     _load,
+    _open_with_labels,
     _settings,
     _warnings_shown,
     app,
 )
 from mute.errors import MuteError
 
-__all__ = ["KINDS"]
-
-# Kind of a copy: its class, and what differs from the defaults.
-KINDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "mlp": ("MLPSurrogate", {}),
-    "cinn": ("InvertibleSurrogate", {}),
-    "inn": ("InvertibleSurrogate", {"conditional": False}),
-    "linear": ("LinearSurrogate", {"router": "teacher"}),
-    "low-rank": ("LowRankSurrogate", {}),
-}
+__all__ = ["Kind"]
 
 
 class Kind(StrEnum):
+    """Copies, which `mute.methods` has under these names and "-surrogate"."""
+
     mlp = "mlp"
     cinn = "cinn"
     inn = "inn"
@@ -74,26 +67,17 @@ def distill(
     quiet: Quiet = False,
 ) -> None:
     """Copy a model into a faster one: mute distill gender.safetensors X.npy -o fast.safetensors"""
-    from mute.cli.tables import open_matrix, read_labels, split_spec
+    from mute.cli.tables import split_spec
     from mute.files import check_target
-    from mute.methods import class_of
+    from mute.methods import make
 
     check_target(output)
     teacher = _load(model, None)
-    name, fixed = KINDS[kind.value]
-    cls = class_of(name)
-    settings = {"random_state": seed} | fixed | _settings(set_ or [])
-    unknown = [key for key in settings if key not in cls._get_param_names() or key == "teacher"]
-    if unknown:
-        known = ", ".join(p for p in cls._get_param_names() if p != "teacher")
-        raise MuteError(f"{name} has no setting {unknown[0]!r}; it has: {known}")
-    copy = cls.from_preset(preset, **settings) if preset else cls(**settings)
-    copy.teacher = teacher
-    labels = None if concept is None else read_labels(concept)
-    same = concept is not None and split_spec(concept)[0] == split_spec(x)[0]
-    matrix = open_matrix(x, exclude=[split_spec(concept)[1] or ""] if concept is not None and same else [])
-    if concept is not None and labels is not None:
-        _check_lengths(concept, labels, matrix)
+    settings = {"random_state": seed} | ({"router": "teacher"} if kind is Kind.linear else {}) | _settings(set_ or [])
+    if "teacher" in settings:
+        raise MuteError("there is no setting 'teacher' here: the teacher is the model that is copied")
+    copy = make(f"{kind.value}-surrogate" + (f":{preset}" if preset else ""), **settings).set_params(teacher=teacher)
+    matrix, labels = _open_with_labels(x, concept)
     console = _console(quiet)
     start = time.perf_counter()
     console.print(f"copying {type(teacher).__name__} on {matrix.shape[0]:,} rows ...", highlight=False)
@@ -101,7 +85,7 @@ def distill(
         copy.fit(matrix.to_numpy(), concept=labels)
     copy._fitted_on |= {"x": Path(split_spec(x)[0]).name}
     copy.save(output)
-    console.print(f"fitted {name} in {_clock(time.perf_counter() - start)}", highlight=False)
+    console.print(f"fitted {type(copy).__name__} in {_clock(time.perf_counter() - start)}", highlight=False)
     for line in _how_near(copy):
         console.print(line, highlight=False)
     console.print(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)", highlight=False)

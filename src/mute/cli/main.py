@@ -382,6 +382,19 @@ def _check_lengths(name: str, labels: np.ndarray, matrix: Matrix) -> None:
         )
 
 
+def _open_with_labels(x: str, concept: str | None) -> tuple[Matrix, np.ndarray | None]:
+    """The rows, and their labels if there are any; a column of labels beside the rows is none of them."""
+    from mute.cli.tables import open_matrix, read_labels, split_spec
+
+    if concept is None:
+        return open_matrix(x), None
+    labels = read_labels(concept)
+    path, column = split_spec(concept)
+    matrix = open_matrix(x, exclude=[column or ""] if path == split_spec(x)[0] else [])
+    _check_lengths(concept, labels, matrix)
+    return matrix, labels
+
+
 def _parse_label(eraser: Any, text: str) -> Any:
     """The label of the model that `text` writes, whatever its type; None if there is none."""
     matches = [label for label in eraser.classes_.tolist() if str(label) == text]
@@ -399,13 +412,11 @@ def _stream(
     extra: dict[str, np.ndarray] | None = None,
 ) -> None:
     """Read, transform and write block by block."""
-    from mute.cli.tables import open_matrix, open_writer, read_labels, split_spec
+    from mute.cli.tables import open_writer
 
-    labels = None if concept is None else read_labels(concept)
-    same_file = concept is not None and split_spec(concept)[0] == split_spec(x)[0]
-    matrix = open_matrix(x, exclude=[split_spec(concept)[1] or ""] if concept is not None and same_file else [])
-    for name, values in {**({concept: labels} if concept is not None else {}), **(extra or {})}.items():
-        _check_lengths(name, values, matrix)  # type: ignore[arg-type]
+    matrix, labels = _open_with_labels(x, concept)
+    for name, values in (extra or {}).items():
+        _check_lengths(name, values, matrix)
     if matrix.shape[1] != eraser.n_features_in_:
         raise MuteError(f"{x} has {matrix.shape[1]} columns, the model was fitted on {eraser.n_features_in_}")
     n, start = matrix.shape[0], time.perf_counter()

@@ -14,7 +14,7 @@ from mute.conditional import Conditional, Invertible
 from mute.distill.teaching import (
     Pairs,
     ParameterOps,
-    Surrogate,
+    Trained,
     affine_by_class,
     batches,
     check_every_class,
@@ -22,20 +22,19 @@ from mute.distill.teaching import (
     classes_for,
     erased_by,
     fidelity,
-    learn_to_copy,
     made_rows,
     set_aside,
 )
 from mute.errors import MuteError
 from mute.ops import NumpyOps, in_blocks
-from mute.training import device_of, require_torch, seeded
+from mute.training import device_of
 from mute.transport import by_group
 from mute.validation import check_number, check_rows, check_whole_number
 
 __all__ = ["InvertibleSurrogate"]
 
 
-class InvertibleSurrogate(Surrogate, Invertible):
+class InvertibleSurrogate(Trained, Invertible):
     r"""Coupling blocks that copy a flow, with an exact inverse: they erase and make counterfactuals.
 
     Rows of class k first go through the affine map that copies the teacher best on them, then through blocks that leave
@@ -64,7 +63,7 @@ class InvertibleSurrogate(Surrogate, Invertible):
     epochs : int, default=200
         The most passes over the rows.
     batch_size : int or "auto", default="auto"
-        "auto" takes batches such that there are about 32 in an epoch, of 128 to 1024 rows.
+        "auto" takes a 32nd of the rows, made ones not counted, from 128 to 1024.
     learning_rate, weight_decay : float, default=5e-4 and 1.0
         Of AdamW. The learning rate falls to a third whenever the watched loss stands still for a quarter of the
         patience; gradients longer than 1 are cut.
@@ -144,7 +143,6 @@ class InvertibleSurrogate(Surrogate, Invertible):
     offsets_: NDArray[np.float64]
     orders_: list[list[int]]
     weights_: dict[str, NDArray]
-    history_: list[float]
     fidelity_: dict[str, float]
 
     def __init__(
@@ -186,19 +184,9 @@ class InvertibleSurrogate(Surrogate, Invertible):
 
     def _check_settings(self) -> None:
         super()._check_settings()
-        check_whole_number("width", self.width, or_none=True)
-        if self.batch_size != "auto":
-            check_whole_number("batch_size", self.batch_size, also='"auto" or ')
-        if self.augment != "auto":
-            check_whole_number("augment", self.augment, 0, also='"auto" or ')
-        for name in ("n_blocks", "epochs", "patience", "validation_rows"):
-            check_whole_number(name, getattr(self, name))
-        for name in ("clamp", "learning_rate"):
-            check_number(name, getattr(self, name), "above 0", lambda v: v > 0)
-        for name in ("inverse_weight", "weight_decay"):
-            check_number(name, getattr(self, name), "of at least 0", lambda v: v >= 0)
-        require_torch("InvertibleSurrogate")
-        device_of(self.device)
+        check_whole_number("n_blocks", self.n_blocks)
+        check_number("clamp", self.clamp, "above 0", lambda v: v > 0)
+        check_number("inverse_weight", self.inverse_weight, "of at least 0", lambda v: v >= 0)
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         import torch
@@ -220,18 +208,17 @@ class InvertibleSurrogate(Surrogate, Invertible):
         weights = self._initial(d, n_classes, rng)
 
         device = device_of(self.device)
-        tensors = [
+        learning, watching = (
             [
                 torch.from_numpy(array).to(device)
                 for array in (self._affine(rows, codes).astype(np.float32), codes, answers.astype(np.float32))
             ]
             for rows, codes, answers in ((x, k_learn, q), (X[watch], k[watch], Q[watch]))
-        ]
-        left, before = (float(((h - answers) ** 2).mean()) for h, _, answers in tensors)
+        )
+        left, before = (float(((h - answers) ** 2).mean()) for h, _, answers in (learning, watching))
         ops = ParameterOps(weights, device, ("layer2_weight", "layer2_bias"), math.sqrt(left))
         del x, q, Q
         self.weights_ = weights
-        size = int(np.clip(len(learn) // 32, 128, 1024)) if self.batch_size == "auto" else int(self.batch_size)
 
         def loss(h: Any, k: Any, q: Any) -> Any:
             out = ((self._couple(ops, h, k) - q) ** 2).mean()
@@ -239,21 +226,10 @@ class InvertibleSurrogate(Surrogate, Invertible):
                 out = out + self.inverse_weight * ((self._couple(ops, q, k, backwards=True) - h) ** 2).mean()
             return out
 
-        with seeded(int(rng.integers(2**31 - 1))):
-            self.history_ = learn_to_copy(
-                ops,
-                loss,
-                *tensors,
-                epochs=self._steps(self.epochs, "epoch"),
-                batch_size=size,
-                learning_rate=self.learning_rate,
-                weight_decay=self.weight_decay,
-                patience=self.patience,
-                fall=True,
-                clip=1.0,
-            )
+        batch = int(np.clip(len(learn) // 32, 128, 1024))
+        self._train(ops, loss, learning, watching, rng, auto_batch=batch, clip=1.0)
         with torch.no_grad():
-            h, codes, answers = tensors[1]
+            h, codes, answers = watching
             error = float(((self._couple(ops, h, codes) - answers) ** 2).mean())
         self.weights_ = ops.weights() if error < before else weights
         self.weights_ = {name: w.astype(X.dtype) for name, w in self.weights_.items()}

@@ -14,21 +14,20 @@ from mute.distill.teaching import (
     RIDGE,
     Pairs,
     ParameterOps,
-    Surrogate,
+    Trained,
     affine_by_class,
     batches,
     check_shapes,
     erased_by,
     fidelity,
-    learn_to_copy,
     made_rows,
     row_by_row,
     set_aside,
 )
 from mute.ops import NumpyOps, in_blocks
 from mute.routing import NetworkRouter, RoutingReport
-from mute.training import device_of, require_torch, seeded
-from mute.validation import check_number, check_whole_number
+from mute.training import device_of
+from mute.validation import check_whole_number
 
 __all__ = ["MLPSurrogate"]
 
@@ -36,7 +35,7 @@ __all__ = ["MLPSurrogate"]
 _LEAST_VARIANCE = 1e-6
 
 
-class MLPSurrogate(Surrogate):
+class MLPSurrogate(Trained):
     r"""A network that copies an eraser: one pass in place of T layers and a router.
 
     Rows are whitened along their principal axes and go through layers :math:`h \mapsto \tanh(\mathrm{LN}(hW + b))` and
@@ -61,7 +60,7 @@ class MLPSurrogate(Surrogate):
         Further rows to learn from, for each row, which a teacher that can be inverted makes from mixtures of erased
         rows. "auto" makes three, while all rows are fewer than 50,000.
     batch_size : int or "auto", default="auto"
-        "auto" takes batches such that there are about 32 in an epoch, of 128 to 2048 rows.
+        "auto" takes a 32nd of the rows, from 128 to 2048.
     learning_rate, weight_decay : float, default=1e-3 and 1.0
         Of AdamW.
     fall : bool, default=True
@@ -147,7 +146,6 @@ class MLPSurrogate(Surrogate):
     router_: NetworkRouter | None
     routing_: RoutingReport | None
     weights_: dict[str, NDArray]
-    history_: list[float]
     fidelity_: dict[str, float]
 
     def __init__(
@@ -186,17 +184,6 @@ class MLPSurrogate(Surrogate):
     def _check_settings(self) -> None:
         super()._check_settings()
         check_whole_number("n_layers", self.n_layers, 2)
-        check_whole_number("width", self.width, or_none=True)
-        if self.batch_size != "auto":
-            check_whole_number("batch_size", self.batch_size, also='"auto" or ')
-        if self.augment != "auto":
-            check_whole_number("augment", self.augment, 0, also='"auto" or ')
-        for name in ("epochs", "patience", "validation_rows"):
-            check_whole_number(name, getattr(self, name))
-        check_number("learning_rate", self.learning_rate, "above 0", lambda v: v > 0)
-        check_number("weight_decay", self.weight_decay, "of at least 0", lambda v: v >= 0)
-        require_torch("MLPSurrogate")
-        device_of(self.device)
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         import torch
@@ -225,20 +212,15 @@ class MLPSurrogate(Surrogate):
         weights = self._initial(axes.shape[1], d, rng)
         last = (f"layer{self.n_layers - 1}_weight", f"layer{self.n_layers - 1}_bias") if self.skip else ()
         ops = ParameterOps(weights, device, last, math.sqrt((learning[1] ** 2).mean()))
-        size = int(np.clip(len(learn) // 32, 128, 2048)) if self.batch_size == "auto" else int(self.batch_size)
-        with seeded(int(rng.integers(2**31 - 1))):
-            self.history_ = learn_to_copy(
-                ops,
-                lambda x, rest: ((_network(ops, x, weights) - rest) ** 2).mean(),
-                learning,
-                watching,
-                epochs=self._steps(self.epochs, "epoch"),
-                batch_size=size,
-                learning_rate=self.learning_rate,
-                weight_decay=self.weight_decay,
-                patience=self.patience,
-                fall=self.fall,
-            )
+        self._train(
+            ops,
+            lambda x, rest: ((_network(ops, x, weights) - rest) ** 2).mean(),
+            learning,
+            watching,
+            rng,
+            auto_batch=int(np.clip(len(learn) // 32, 128, 2048)),
+            fall=self.fall,
+        )
         before, best = float((watching[1] ** 2).mean()), min(self.history_)
         gained = best < before or not self.skip
         trained = {"offsets": offsets} | ({"matrices": matrices} if self.skip else {})

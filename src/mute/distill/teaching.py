@@ -17,14 +17,15 @@ from mute.conditional import Conditional
 from mute.errors import MuteError
 from mute.moments import Moments, least_squares
 from mute.ops import TorchOps
-from mute.training import train
-from mute.validation import concept_of
+from mute.training import device_of, require_torch, seeded, train
+from mute.validation import check_number, check_whole_number, concept_of
 
 __all__ = [
     "RIDGE",
     "Pairs",
     "ParameterOps",
     "Surrogate",
+    "Trained",
     "affine_by_class",
     "batches",
     "check_every_class",
@@ -32,7 +33,6 @@ __all__ = [
     "classes_for",
     "erased_by",
     "fidelity",
-    "learn_to_copy",
     "made_rows",
     "row_by_row",
     "set_aside",
@@ -320,42 +320,68 @@ class ParameterOps(TorchOps):
         return {name: self.array(name, np.empty(0)).detach().cpu().numpy().copy() for name in self.module}
 
 
-def learn_to_copy(
-    ops: ParameterOps,
-    loss: Callable[..., Any],
-    learn: list[Any],
-    watch: list[Any],
-    *,
-    epochs: Iterable[int],
-    batch_size: int,
-    learning_rate: float,
-    weight_decay: float,
-    patience: int,
-    fall: bool,
-    clip: float | None = None,
-) -> list[float]:
-    """Train the parameters of `ops` by AdamW; returns the watched loss after each epoch, the best of which is kept.
+class Trained(Surrogate):
+    """A surrogate with a network that torch trains; it has the parameters that ``_check_settings`` names."""
 
-    `loss` gives the mean over the rows of a batch. With `fall`, the learning rate falls to a third whenever the watched
-    loss has not fallen for a quarter of the patience.
-    """
-    torch = ops.torch
-    optimiser = torch.optim.AdamW(ops.module.parameters(), lr=learning_rate, weight_decay=weight_decay)
-    quarter = max(patience // 4, 1)
-    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimiser, factor=_FALL, patience=quarter, threshold=1e-4)
+    history_: list[float]
 
-    def step(*batch: Any) -> None:
-        optimiser.zero_grad()
-        loss(*batch).backward()
-        if clip is not None:
-            torch.nn.utils.clip_grad_norm_(ops.module.parameters(), clip)
-        optimiser.step()
+    def _check_settings(self: Any) -> None:
+        super()._check_settings()
+        check_whole_number("width", self.width, or_none=True)
+        for name, least in (("batch_size", 1), ("augment", 0)):
+            if getattr(self, name) != "auto":
+                check_whole_number(name, getattr(self, name), least, also='"auto" or ')
+        for name in ("epochs", "patience", "validation_rows"):
+            check_whole_number(name, getattr(self, name))
+        check_number("learning_rate", self.learning_rate, "above 0", lambda v: v > 0)
+        check_number("weight_decay", self.weight_decay, "of at least 0", lambda v: v >= 0)
+        require_torch(type(self).__name__)
+        device_of(self.device)
 
-    def watched() -> float:
-        parts = [[t[s : s + _BLOCK] for t in watch] for s in range(0, len(watch[0]), _BLOCK)]
-        value = sum(float(loss(*part)) * len(part[0]) for part in parts) / len(watch[0])
-        if fall:
-            schedule.step(value)
-        return value
+    def _train(
+        self: Any,
+        ops: ParameterOps,
+        loss: Callable[..., Any],
+        learn: list[Any],
+        watch: list[Any],
+        rng: np.random.Generator,
+        *,
+        auto_batch: int,
+        fall: bool = True,
+        clip: float | None = None,
+    ) -> None:
+        """Train the parameters of `ops` by AdamW; `history_` is the watched loss of each epoch, and the best is kept.
 
-    return train(step, watched, [ops.module], learn, epochs=epochs, batch_size=batch_size, patience=patience)
+        `loss` gives the mean over the rows of a batch. With `fall`, the learning rate falls to a third whenever the
+        watched loss has not fallen for a quarter of the patience. Gradients longer than `clip` are cut.
+        """
+        torch = ops.torch
+        parameters = list(ops.module.parameters())
+        optimiser = torch.optim.AdamW(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
+        quarter = max(self.patience // 4, 1)
+        schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimiser, factor=_FALL, patience=quarter, threshold=1e-4)
+
+        def step(*batch: Any) -> None:
+            optimiser.zero_grad()
+            loss(*batch).backward()
+            if clip is not None:
+                torch.nn.utils.clip_grad_norm_(parameters, clip)
+            optimiser.step()
+
+        def watched() -> float:
+            parts = [[t[s : s + _BLOCK] for t in watch] for s in range(0, len(watch[0]), _BLOCK)]
+            value = sum(float(loss(*part)) * len(part[0]) for part in parts) / len(watch[0])
+            if fall:
+                schedule.step(value)
+            return value
+
+        with seeded(int(rng.integers(2**31 - 1))):
+            self.history_ = train(
+                step,
+                watched,
+                [ops.module],
+                learn,
+                epochs=self._steps(self.epochs, "epoch"),
+                batch_size=auto_batch if self.batch_size == "auto" else int(self.batch_size),
+                patience=self.patience,
+            )
