@@ -8,6 +8,7 @@ same, but two levels of threads share the cores.
 """
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,17 +20,16 @@ __all__ = ["for_each", "resolve_threads", "single_threaded_blas"]
 _lock = threading.Lock()
 _users = 0
 _limiter: Any = None
+_controller: tuple[int, Any] = (0, None)
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
     """Hold BLAS to one thread: for blocks that run side by side, and for many small products, where it is faster."""
     global _users, _limiter
-    from threadpoolctl import threadpool_limits
-
     with _lock:
         if _users == 0:
-            _limiter = threadpool_limits(1, user_api="blas")
+            _limiter = _libraries().limit(limits=1, user_api="blas")
         _users += 1
     try:
         yield
@@ -38,6 +38,17 @@ def single_threaded_blas() -> Iterator[None]:
             _users -= 1
             if _users == 0:
                 _limiter.restore_original_limits()
+
+
+def _libraries() -> Any:
+    """The libraries loaded now. Looking for them takes milliseconds, so it is done again only after new imports."""
+    global _controller
+    from threadpoolctl import ThreadpoolController
+
+    if _controller[0] != len(sys.modules):
+        controller = ThreadpoolController()
+        _controller = (len(sys.modules), controller)
+    return _controller[1]
 
 
 def resolve_threads(n_threads: int | None) -> int:

@@ -84,7 +84,8 @@ class RouterName(StrEnum):
 def run() -> None:
     """Run the command line; errors of the user's making end in one line and exit code 1."""
     import mute.cli.distilling
-    import mute.cli.judging  # noqa: F401  (they add their commands)
+    import mute.cli.judging
+    import mute.cli.paper  # noqa: F401  (they add their commands)
 
     # A polite kill unwinds like Ctrl-C, so that no half-written file stays behind.
     signal.signal(signal.SIGTERM, _interrupt)

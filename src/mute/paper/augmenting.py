@@ -1,0 +1,64 @@
+"""Fairness of a classifier that learned on rows and their counterfactuals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.frozen import FrozenEstimator
+
+from mute.datasets import Dataset
+from mute.evaluation.augmentation import CounterfactualAugmentation
+from mute.methods import make
+from mute.paper.measures import network, task_figures, trained
+from mute.paper.problems import Problem, part_of, task_of
+
+__all__ = ["TWINS", "augmented"]
+
+# Label to (method, settings, who has the labels of the concept). "oracle": they are known for the rows of the task.
+# "disjoint": only for other rows, on which the eraser and its router are fitted.
+TWINS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "original": ("none", {}, ""),
+    "duplicate": ("none", {}, ""),
+    "mean-difference": ("mean-difference", {"router": None}, "oracle"),
+    "linear-ot-paper": ("linear-ot:paper", {"router": None}, "oracle"),
+    "linear-ot": ("linear-ot", {"router": None}, "oracle"),
+    "mute-oracle": ("mute:paper-{}", {"router": None, "diagnostics": False}, "oracle"),
+    "mute-disjoint": ("mute:paper-{}", {"diagnostics": False}, "disjoint"),
+}
+
+
+def augmented(data: Problem, label: str, seed: int) -> dict[str, Any]:
+    """Train on half of the rows of the fit and their counterfactuals, test on the test rows as they are.
+
+    The paper takes the first and the last 50,000 rows of its file; here the halves are drawn at random. The
+    classifier's early stopping watches rows whose twins it does not learn from.
+    """
+    method, settings, labelled = TWINS[label]
+    half = np.zeros(len(data.fit), bool)
+    half[np.random.default_rng(seed).permutation(len(half))[: len(half) // 2]] = True
+    mine, others = part_of(data.fit, half), part_of(data.fit, ~half)
+    control = label if method == "none" else None
+    eraser = make(method.format(data.name), **settings, random_state=seed)
+    if method != "none":
+        known = mine if labelled == "oracle" else others
+        eraser.fit(known.X, known.z)
+    model = CounterfactualAugmentation(
+        network(seed, 100), FrozenEstimator(eraser), control=control, oracle=labelled == "oracle" or None,
+        random_state=seed,
+    )  # fmt: skip
+    model.fit(mine.X, task_of(mine), concept=mine.z)
+    found: dict[str, Any] = {"task": task_figures(model, data.test.X, task_of(data.test), data.test.z)}
+    if method != "none":
+        found["reached_paper"] = _reached(eraser, mine, mine, labelled, seed)
+        found["reached_fresh"] = _reached(eraser, data.fresh, data.test, labelled, seed)
+    return found
+
+
+def _reached(eraser: Any, learn: Dataset, moved: Dataset, labelled: str, seed: int) -> float:
+    """Share of counterfactuals that the paper's probe, which learned on real rows, takes for their target."""
+    judge = trained(network(seed, 20), learn.X, learn.z)
+    classes = np.unique(learn.z)
+    target = classes[(np.searchsorted(classes, moved.z) + 1) % len(classes)]
+    twins = eraser.counterfactual(moved.X, target, **({"concept": moved.z} if labelled == "oracle" else {}))
+    return float(np.mean(judge.predict(twins) == target))

@@ -1,0 +1,97 @@
+"""One eraser on one data set: what can be read of the concept, what is kept, and how fair a task becomes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from mute.evaluation.utility import neighbourhood_overlap, paper_mse
+from mute.methods import METHODS, make, method_of
+from mute.paper.measures import judge_task, kept, near, probe, strongest, wordsim
+from mute.paper.problems import Problem, Words, task_of
+from mute.paper.published import FAIRNESS
+
+__all__ = ["CORE", "entries", "erase"]
+
+# Of the paper's figures and tables, and the two controls that they lack: no erasure, and one affine layer.
+CORE = ("none", "mute-paper", "mute", "mute-oracle", "farm", "kram", "leace", "qleace", "taco", "leopard-cascaded")
+
+# How many components TaCo drops of its 100, and after how many layers MUtE stops, along the curves of the figure.
+DROPPED = (5, 25, 50, 75, 95)
+LAYERS = (5, 20, 50)
+
+# What is not reported is not worth its time.
+_QUIET = {"diagnostics": False}
+
+
+def entries(problem: str, *, every: bool) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Label to (method, settings): the core, points along the curves and, if `every`, all other methods.
+
+    The paper's own settings are used where it gives them and they fit other data: its presets of FaRM, KRaM, TaCo and
+    MUtE, but not of LEOPARD, whose rank may exceed the number of columns here.
+    """
+    found: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in CORE}
+    found["mute"] = ("mute", _QUIET)
+    found["mute-paper"] = (f"mute:paper-{problem}", _QUIET)
+    found["mute-oracle"] = (f"mute:paper-{problem}", {"router": None, **_QUIET})
+    found["farm"], found["kram"] = (f"farm:paper-{problem}", {}), (f"kram:paper-{problem}", {})
+    found["taco"] = ("taco:paper", {"n_drop": 50})
+    if every:
+        found |= {f"taco-{n}": ("taco:paper", {"n_drop": n}) for n in DROPPED if n != 50}
+        found |= {f"mute-{n}": (f"mute:paper-{problem}", {"n_iterations": n, **_QUIET}) for n in LAYERS}
+        copies = [name for name in METHODS if name.endswith("-surrogate")]  # they have a study of their own
+        found |= {name: (name, {}) for name in METHODS if name not in found and name not in copies}
+    return found
+
+
+def erase(
+    data: Problem, method: str, settings: dict[str, Any], seed: int, *, words: Words | None = None
+) -> dict[str, Any]:
+    """Fit, erase, measure.
+
+    Parameters
+    ----------
+    data : Problem
+    method : str
+        Name in `METHODS`, with a preset where wanted.
+    settings : dict
+    seed : int
+        Of the fit, of the probes and of the task classifier.
+    words : Words, optional
+        Words for the correlation with human judgements, of data whose rows are words.
+    """
+    fit, fresh, test = data.fit, data.fresh, data.test
+    start = time.perf_counter()
+    limits = {"n_components": min(100, fit.X.shape[1])} if method == "taco:paper" else {}
+    if "n_drop" in settings and limits:
+        limits["n_drop"] = min(settings["n_drop"], limits["n_components"] - 1)
+    eraser = make(method, **{**settings, **limits}, random_state=seed)
+    eraser.fit(fit.X, fit.z, **({"task": fit.y} if method_of(method).task else {}))
+    seconds = time.perf_counter() - start
+    told = getattr(eraser, "needs_concept", False)
+    start = time.perf_counter()
+    Q_test = eraser.transform(test.X, **({"concept": test.z} if told else {}))
+    transform_seconds = time.perf_counter() - start
+    Q_fit, Q_fresh = (eraser.transform(d.X, **({"concept": d.z} if told else {})) for d in (fit, fresh))
+    found: dict[str, Any] = {
+        "fit_seconds": seconds,
+        "transform_seconds": transform_seconds,
+        "layers": getattr(eraser, "n_iterations_", None),
+        "probe_paper": probe(Q_fit, fit.z, Q_test, test.z, seed),
+        "probe_fresh": probe(Q_fresh, fresh.z, Q_test, test.z, seed),
+        "strong_fresh": strongest(Q_fresh, fresh.z, Q_test, test.z, seed),
+        "kept": kept(Q_fresh, fresh.X, Q_test, test.X),
+    }
+    if data.name in FAIRNESS:
+        found["task"] = judge_task(Q_fit, task_of(fit), Q_test, task_of(test), test.z, seed)
+    if seed == 0:  # the paper takes these once
+        found["mse"] = paper_mse(Q_fit, fit.X)
+    if data.name == "glove":
+        rng = np.random.default_rng(seed)
+        found["near_new"] = neighbourhood_overlap(test.X, Q_test, rng, (0.01,))[0].corrected.value
+        found["near_paper"] = near(fit.X, Q_fit)
+    if words is not None and not told:
+        found["wordsim"] = wordsim(np.asarray(eraser.transform(words.vectors)), words)
+    return found

@@ -1,0 +1,179 @@
+"""The data sets of the paper: the authors' own files where a path is given, else real data that stands in for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.datasets import Dataset
+from mute.errors import MuteError
+from mute.routing import stratified_sample
+from mute.validation import LabelEncoder
+
+__all__ = ["PROBLEMS", "Problem", "Words", "describe", "part_of", "problem", "task_of", "words_of"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A data set of the paper, as it is used here.
+
+    Attributes
+    ----------
+    name : str
+        The paper's: glove, bios, dial or jigsaw.
+    title : str
+        What the rows really are.
+    stand_in : bool
+        Whether they are other data than the paper's.
+    fit, fresh, test : Dataset
+        Rows to fit on; rows on which fresh adversaries learn; rows on which all are judged.
+    """
+
+    name: str
+    title: str
+    stand_in: bool
+    fit: Dataset
+    fresh: Dataset
+    test: Dataset
+
+
+# Name to (loader of the authors' files, stand-in, title of the paper's, title of the stand-in).
+PROBLEMS: dict[str, tuple[str, str, str, str]] = {
+    "glove": ("load_glove_gender", "glove", "GloVe (300-d words, gender)", "GloVe words, 100-d, gender"),
+    "bios": (
+        "load_bias_in_bios", "bug", "Bias in Bios (BERT, gender, occupation)",
+        "BUG sentences, MiniLM 384-d, gender; task: which of 28 occupations was masked",
+    ),
+    "dial": (
+        "load_dial", "adult", "DIAL (DeepMoji, dialect, sentiment)", "Adult census rows, sex; task: income",
+    ),
+    "jigsaw": (
+        "load_jigsaw", "bug-occupations", "Jigsaw (text-embedding-3, religion)",
+        "BUG sentences, MiniLM 384-d, five groups of occupations",
+    ),
+}  # fmt: skip
+
+
+def problem(name: str, path: str | None = None, *, most_rows: int | None = None, shipped: bool = False) -> Problem:
+    """Load a data set of the paper.
+
+    Parameters
+    ----------
+    name : str
+        One of `PROBLEMS`.
+    path : str, optional
+        Folder with the authors' files; without it the prepared stand-in is loaded.
+    most_rows : int, optional
+        Rows of the fit used at most, and half as many of each of the other two parts; drawn at random within classes.
+    shipped : bool
+        For words: the smaller set that ships with the package.
+    """
+    import mute.datasets as datasets
+
+    loader, stand_in, title, other_title = PROBLEMS[name]
+    if path is not None:
+        data = getattr(datasets, loader)(path)
+    elif shipped:
+        data, other_title = datasets.load_glove_gender(), "12,000 GloVe words that ship with the package"
+    else:
+        data = datasets.load(stand_in)
+    fit, test = data.rows("fit"), data.rows("test")
+    if "validate" in data.split:
+        fresh = data.rows("validate")
+    else:  # Jigsaw has no third part: fresh adversaries learn on one half of the test rows
+        half = _drawn(test, len(test) // 2)
+        fresh, test = part_of(test, half), part_of(test, ~half)
+    if most_rows is not None:
+        fit = part_of(fit, _drawn(fit, most_rows))
+        fresh, test = (part_of(part, _drawn(part, most_rows // 2)) for part in (fresh, test))
+    return Problem(name, other_title if path is None else title, path is None, fit, fresh, test)
+
+
+def _drawn(data: Dataset, size: int) -> NDArray[np.bool_]:
+    chosen = np.zeros(len(data), bool)
+    if size >= len(data):
+        return ~chosen
+    # Classes of the task within classes of the concept, so that rare ones are not lost.
+    cells = data.z if data.y is None else np.array([f"{z}\n{y}" for z, y in zip(data.z, data.y, strict=True)])
+    chosen[stratified_sample(LabelEncoder.fit(cells)[1], size, np.random.default_rng(0))] = True
+    return chosen
+
+
+def part_of(data: Dataset, rows: NDArray[np.bool_]) -> Dataset:
+    """These rows of a data set."""
+    return replace(
+        data, X=data.X[rows], z=data.z[rows], y=None if data.y is None else data.y[rows], names=data.names[rows],
+        split=data.split[rows],
+    )  # fmt: skip
+
+
+def task_of(data: Dataset) -> NDArray:
+    """The task's labels; studies of a task need them."""
+    if data.y is None:
+        raise MuteError("these rows have no labels of a task, which this study needs")
+    return data.y
+
+
+@dataclass(frozen=True)
+class Words:
+    """Vectors of words that people have compared, and what they said."""
+
+    names: Sequence[str]
+    vectors: NDArray[np.float32]
+    pairs: Sequence[tuple[str, str, float]]
+    title: str
+
+
+def words_of(path: str | None, *, shipped: bool = False, pairs: str | None = None) -> Words | None:
+    """Words for the correlation with human judgements; None where there are none at hand.
+
+    Parameters
+    ----------
+    path : str, optional
+        The authors' GloVe folder, with ``glove-top-150k.pickle``; else the prepared vectors.
+    shipped : bool
+        The set that ships with the package has too few of the words.
+    pairs : str, optional
+        File of judgements; by default the similarity part of WordSim-353 in the authors' folder, else the prepared
+        WordSim-353, all of it.
+    """
+    import mute.datasets as datasets
+
+    if shipped:
+        return None
+    if path is not None:
+        folder = Path(path)
+        gold = folder / "evaluation/ws353simrel/wordsim353_sim_rel/wordsim_similarity_goldstandard.txt"
+        names, vectors = datasets.load_word_vectors(folder / "glove-top-150k.pickle")
+        judged = datasets.load_word_pairs(pairs or gold)
+        title = f"{len(judged)} pairs of {Path(pairs or gold).name}"
+    else:
+        names, vectors = datasets.load_words("glove")
+        judged = datasets.load_word_pairs(pairs) if pairs else datasets.load_pairs("wordsim353")
+        title = f"{len(judged)} pairs of {Path(pairs).name if pairs else 'WordSim-353'}"
+    asked = {word.lower() for a, b, _ in judged for word in (a, b)}
+    known = [row for row, name in enumerate(names) if name in asked]
+    if not known:
+        raise MuteError(f"none of the {len(asked)} words that people have compared has a vector; check the two files")
+    judged = [(a.lower(), b.lower(), score) for a, b, score in judged]
+    return Words([names[row] for row in known], np.asarray(vectors[known], np.float32), judged, title)
+
+
+def describe(data: Problem) -> dict[str, Any]:
+    """What a reader must know of it."""
+    z = np.unique(data.test.z, return_counts=True)[1]
+    return {
+        "title": data.title,
+        "stand_in": data.stand_in,
+        "columns": data.fit.X.shape[1],
+        "rows": [len(data.fit), len(data.fresh), len(data.test)],
+        "classes": len(z),
+        "majority": float(z.max() / z.sum()),
+        "task": None if data.fit.y is None else len(np.unique(data.fit.y)),
+        "source": str(data.fit.provenance.get("source", "")),
+    }

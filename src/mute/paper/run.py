@@ -1,0 +1,300 @@
+"""Every study of the paper as a list of small jobs: run side by side, kept as they are done, taken up again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from mute.errors import MuteError
+from mute.files import write_atomically
+from mute.paper.augmenting import TWINS, augmented
+from mute.paper.copies import copied
+from mute.paper.erasing import CORE, entries, erase
+from mute.paper.problems import PROBLEMS, Problem, Words, describe, problem, words_of
+from mute.paper.published import FAIRNESS
+from mute.paper.synthetic import SHIFTS, synthetic
+
+__all__ = ["STUDIES", "Plan", "Results", "run"]
+
+STUDIES = {
+    "synthetic": "two mixtures in the plane: probes, and the picture of the moves",
+    "tradeoff": "what can be read of the concept against what is kept, all methods on all data sets",
+    "words": "WordSim correlation and the nearest 1 % of word vectors",
+    "fairness": "a task after erasure: accuracy and gaps between the classes",
+    "augmentation": "a task learned from rows and their counterfactuals",
+    "surrogates": "copies of MUtE: time, task, gaps, probes",
+}
+
+_QUICK_ROWS = 2000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be run.
+
+    Attributes
+    ----------
+    studies : tuple of str
+        Names in `STUDIES`.
+    paths : dict
+        Of data sets (glove, bios, dial, jigsaw) to folders with the authors' files; others use their stand-ins.
+    pairs : str or None
+        File of human judgements of words, in place of the default.
+    rows : int or None
+        Rows of the fit used at most; half as many of the two other parts. None: all.
+    runs : int
+        Seeds for each method of the paper; the other methods of the trade-off get one.
+    quick : bool
+        One run on few rows, only the methods of the paper, and stand-ins that are not prepared are left out.
+    """
+
+    studies: tuple[str, ...] = tuple(STUDIES)
+    paths: dict[str, str] = field(default_factory=dict)
+    pairs: str | None = None
+    rows: int | None = None
+    runs: int = 5
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        for name in self.studies:
+            if name not in STUDIES:
+                raise MuteError(f"there is no study {name!r}; known studies: {', '.join(STUDIES)}")
+        for name in self.paths:
+            if name not in PROBLEMS:
+                raise MuteError(f"there is no data set {name!r} in the paper; give a path for: {', '.join(PROBLEMS)}")
+        if self.runs < 1:
+            raise MuteError(f"runs must be at least 1, not {self.runs}")
+        if self.rows is not None and self.rows < 200:
+            raise MuteError(f"rows must be at least 200, not {self.rows}")
+
+    @property
+    def most_rows(self) -> int | None:
+        return min(self.rows or _QUICK_ROWS, _QUICK_ROWS) if self.quick else self.rows
+
+    def jobs(self, problems: Iterable[str]) -> list[dict[str, Any]]:
+        """All jobs on these data sets, first seeds first, so that a run that is stopped has something of everything."""
+        present, runs = set(problems), 1 if self.quick else self.runs
+        found: list[dict[str, Any]] = []
+        if "synthetic" in self.studies:
+            found += [{"job": "synthetic", "regime": r, "seed": s} for r in SHIFTS for s in range(runs)]
+        wanted = {"tradeoff": PROBLEMS, "words": ("glove",), "fairness": FAIRNESS}
+        for name in present & {p for study, names in wanted.items() if study in self.studies for p in names}:
+            every = "tradeoff" in self.studies and not self.quick
+            for label in entries(name, every=every):
+                seeds = range(runs if label in CORE else 1)
+                found += [{"job": "erase", "problem": name, "label": label, "seed": s} for s in seeds]
+        for name in present & set(FAIRNESS):
+            if "augmentation" in self.studies:
+                found += [
+                    {"job": "augment", "problem": name, "label": label, "seed": s}
+                    for label in TWINS
+                    for s in range(runs)
+                ]
+            if "surrogates" in self.studies:
+                found += [{"job": "copy", "problem": name, "seed": s} for s in range(runs)]
+        return sorted(found, key=lambda job: (job["seed"], job["job"], job.get("problem", ""), job.get("label", "")))
+
+
+@dataclass
+class Results:
+    """What the jobs found, and what a reader must know of the run."""
+
+    plan: Plan
+    problems: dict[str, dict[str, Any]]
+    left_out: dict[str, str]
+    about: dict[str, Any]
+    found: list[dict[str, Any]] = field(default_factory=list)
+    failures: list[dict[str, Any]] = field(default_factory=list)
+
+    def of(self, job: str, **which: Any) -> list[dict[str, Any]]:
+        """Results of these jobs, in order of their seeds."""
+        mine = [r for r in self.found if r["job"] == job and all(r.get(k) == v for k, v in which.items())]
+        return [r["result"] for r in sorted(mine, key=lambda r: r["seed"])]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def run(
+    plan: Plan,
+    folder: Path,
+    *,
+    n_jobs: int = 1,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Results:
+    """Run the jobs of a plan, each at most once for the same data and settings.
+
+    Parameters
+    ----------
+    plan : Plan
+    folder : Path
+        Results of finished jobs are kept in its sub-folder ``parts``.
+    n_jobs : int
+        Processes side by side, each on one thread; with 1, all in this process, on all cores.
+    progress : function (what was done last, jobs done, jobs in all), optional
+    """
+    start = time.perf_counter()
+    problems, left_out, prints = {}, {}, {}
+    for name in _needed(plan):
+        try:
+            data = _problem(name, plan)
+        except MuteError as error:
+            if not plan.quick or name in plan.paths:
+                raise
+            left_out[name] = str(error)
+            continue
+        problems[name], prints[name] = describe(data), _print_of(data)
+    if "glove" in problems:
+        words = _words(plan)
+        problems["glove"]["words"] = None if words is None else words.title
+    jobs = plan.jobs(problems)
+    parts = folder / "parts"
+    parts.mkdir(parents=True, exist_ok=True)
+    results = Results(plan, problems, left_out, {})
+    waiting = []
+    for job in jobs:
+        part = parts / _name(job, plan, prints.get(job.get("problem", ""), ""))
+        if part.exists():
+            results.found.append(json.loads(part.read_text()))
+        else:
+            waiting.append((job, part))
+    done = len(jobs) - len(waiting)
+    for job, found, failure in _all(waiting, plan, n_jobs):
+        done += 1
+        if found is None:
+            results.failures.append({**job, "error": failure})
+        else:
+            results.found.append(found)
+        if progress is not None:
+            progress(" ".join(str(v) for k, v in job.items() if k != "seed"), done, len(jobs))
+    results.about = _about(time.perf_counter() - start, sum(r["seconds"] for r in results.found), n_jobs)
+    return results
+
+
+def _needed(plan: Plan) -> list[str]:
+    found = set()
+    if "tradeoff" in plan.studies:
+        found |= set(PROBLEMS)
+    if "words" in plan.studies:
+        found.add("glove")
+    if {"fairness", "augmentation", "surrogates"} & set(plan.studies):
+        found |= set(FAIRNESS)
+    return [name for name in PROBLEMS if name in found]
+
+
+def _all(waiting: list[tuple[dict, Path]], plan: Plan, n_jobs: int) -> Iterable[tuple[dict, Any, str | None]]:
+    if n_jobs == 1:
+        yield from (_do(job, part, plan) for job, part in waiting)
+        return
+    from joblib import Parallel, delayed, parallel_config
+
+    # Threads of several processes that wait for each other are many times slower than one thread each.
+    with parallel_config("loky", n_jobs=n_jobs, inner_max_num_threads=1):
+        yield from Parallel(return_as="generator_unordered")(delayed(_do)(job, part, plan) for job, part in waiting)
+
+
+def _do(job: dict[str, Any], part: Path, plan: Plan) -> tuple[dict[str, Any], dict[str, Any] | None, str | None]:
+    """One job, written as soon as it is done; one that fails must not lose the others."""
+    start = time.perf_counter()
+    try:
+        result = _result(job, plan)
+    except Exception as error:
+        return job, None, f"{type(error).__name__}: {error}"
+    found = {**job, "result": result, "seconds": time.perf_counter() - start}
+    with write_atomically(part) as file:
+        file.write(json.dumps(found).encode())
+    return job, found, None
+
+
+def _result(job: dict[str, Any], plan: Plan) -> dict[str, Any]:
+    import warnings
+
+    if job["job"] == "synthetic":
+        return synthetic(job["regime"], job["seed"])
+    data = _problem(job["problem"], plan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what methods say of weak results is what the tables show
+        if job["job"] == "augment":
+            return augmented(data, job["label"], job["seed"])
+        if job["job"] == "copy":
+            return copied(data, job["seed"])
+        method, settings = entries(data.name, every=True)[job["label"]]
+        return erase(data, method, settings, job["seed"], words=_words(plan) if data.name == "glove" else None)
+
+
+def _shipped(plan: Plan) -> bool:
+    """Whether the smaller set of words that ships with the package is used."""
+    from mute.datasets import prepared_folder
+
+    if not plan.quick or "glove" in plan.paths:
+        return False
+    try:
+        prepared_folder("glove")
+    except MuteError:
+        return True
+    return False
+
+
+def _problem(name: str, plan: Plan) -> Problem:
+    return _loaded(name, plan.paths.get(name), plan.most_rows, name == "glove" and _shipped(plan))
+
+
+@lru_cache(maxsize=2)
+def _loaded(name: str, path: str | None, most_rows: int | None, shipped: bool) -> Problem:
+    return problem(name, path, most_rows=most_rows, shipped=shipped)
+
+
+def _words(plan: Plan) -> Words | None:
+    return _loaded_words(plan.paths.get("glove"), _shipped(plan), plan.pairs)
+
+
+@lru_cache(maxsize=1)
+def _loaded_words(path: str | None, shipped: bool, pairs: str | None) -> Words | None:
+    return words_of(path, shipped=shipped, pairs=pairs)
+
+
+def _print_of(data: Problem) -> str:
+    from mute.base import digest_of_rows
+
+    digest = hashlib.sha256()
+    for part in (data.fit, data.fresh, data.test):
+        digest.update(digest_of_rows(part.X).encode())
+        digest.update(repr((part.z.tolist(), None if part.y is None else part.y.tolist())).encode())
+    return digest.hexdigest()
+
+
+def _name(job: dict[str, Any], plan: Plan, data: str) -> str:
+    import mute
+
+    same = [job, data, plan.pairs if job.get("problem") == "glove" else None, mute.__version__]
+    digest = hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:12]
+    return "-".join(str(v) for v in [*job.values(), digest]) + ".json"
+
+
+def _about(seconds: float, work: float, n_jobs: int) -> dict[str, Any]:
+    import sklearn
+
+    import mute
+    from mute.threads import resolve_threads
+
+    model = platform.processor()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line]
+        model = names[0] if names else model
+    return {
+        "seconds": seconds,
+        "work_seconds": work,
+        "processes": n_jobs,
+        "machine": f"{model or platform.machine()}, {resolve_threads(None)} cores",
+        "python": platform.python_version(),
+        "mute": mute.__version__,
+        "scikit-learn": sklearn.__version__,
+    }
