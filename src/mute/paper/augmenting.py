@@ -11,7 +11,7 @@ from mute.datasets import Dataset
 from mute.evaluation.augmentation import CounterfactualAugmentation
 from mute.methods import make
 from mute.paper.measures import network, task_figures, trained
-from mute.paper.problems import Problem, part_of, task_of
+from mute.paper.problems import Problem, part_of, rows_for, task_of
 
 __all__ = ["TWINS", "augmented"]
 
@@ -42,23 +42,24 @@ def augmented(data: Problem, label: str, seed: int) -> dict[str, Any]:
     eraser = make(method.format(data.name), **settings, random_state=seed)
     if method != "none":
         known = mine if labelled == "oracle" else others
-        eraser.fit(known.X, known.z)
+        eraser.fit(rows_for(method, known.X), known.z)
     model = CounterfactualAugmentation(
         network(seed, 100), FrozenEstimator(eraser), control=control, oracle=labelled == "oracle" or None,
         random_state=seed,
     )  # fmt: skip
-    model.fit(mine.X, task_of(mine), concept=mine.z)
+    model.fit(rows_for(method, mine.X), task_of(mine), concept=mine.z)
     found: dict[str, Any] = {"task": task_figures(model, data.test.X, task_of(data.test), data.test.z)}
     if method != "none":
-        found["reached_paper"] = _reached(eraser, mine, mine, labelled, seed)
-        found["reached_fresh"] = _reached(eraser, data.fresh, data.test, labelled, seed)
+        found["reached_paper"] = _reached(eraser, method, mine, mine, labelled, seed)
+        found["reached_fresh"] = _reached(eraser, method, data.fresh, data.test, labelled, seed)
     return found
 
 
-def _reached(eraser: Any, learn: Dataset, moved: Dataset, labelled: str, seed: int) -> float:
+def _reached(eraser: Any, method: str, learn: Dataset, moved: Dataset, labelled: str, seed: int) -> float:
     """Share of counterfactuals that the paper's probe, which learned on real rows, takes for their target."""
     judge = trained(network(seed, 20), learn.X, learn.z)
     classes = np.unique(learn.z)
     target = classes[(np.searchsorted(classes, moved.z) + 1) % len(classes)]
-    twins = eraser.counterfactual(moved.X, target, **({"concept": moved.z} if labelled == "oracle" else {}))
+    told = {"concept": moved.z} if labelled == "oracle" else {}
+    twins = eraser.counterfactual(rows_for(method, moved.X), target, **told)
     return float(np.mean(judge.predict(twins) == target))

@@ -9,7 +9,7 @@ import numpy as np
 
 from mute.methods import make
 from mute.paper.measures import judge_task, network, probe, strongest, task_figures, trained
-from mute.paper.problems import Problem, task_of
+from mute.paper.problems import Problem, rows_for, task_of
 
 __all__ = ["COPIES", "copied"]
 
@@ -27,19 +27,20 @@ def copied(data: Problem, seed: int) -> dict[str, Any]:
     fit, fresh, test = data.fit, data.fresh, data.test
     y_fit, y_test = task_of(fit), task_of(test)
     method, settings = COPIES["mute-paper"]
-    flow = make(method.format(data.name), random_state=seed, **settings).fit(fit.X, fit.z)
-    exact_fit, exact_test = flow.transform(fit.X), flow.transform(test.X)
+    X_fit, X_fresh, X_test = (rows_for(method, part.X) for part in (fit, fresh, test))
+    flow = make(method.format(data.name), random_state=seed, **settings).fit(X_fit, fit.z)
+    exact_fit, exact_test = flow.transform(X_fit), flow.transform(X_test)
     task = trained(network(seed, 10_000), exact_fit, y_fit)
     reader = trained(network(seed, 20), exact_fit, fit.z)
     spread = float(np.mean((exact_test - exact_test.mean(axis=0)) ** 2, dtype=np.float64))
     found: dict[str, Any] = {}
     for label, (method, settings) in COPIES.items():
-        copy = flow if label == "mute-paper" else make(method, teacher=flow, random_state=seed, **settings).fit(fit.X)
-        copy.transform(test.X[:100])  # compiled before it is timed
+        copy = flow if label == "mute-paper" else make(method, teacher=flow, random_state=seed, **settings).fit(X_fit)
+        copy.transform(X_test[:100])  # compiled before it is timed
         start = time.perf_counter()
-        Q_test = copy.transform(test.X)
+        Q_test = copy.transform(X_test)
         seconds = time.perf_counter() - start
-        Q_fit, Q_fresh = copy.transform(fit.X), copy.transform(fresh.X)
+        Q_fit, Q_fresh = copy.transform(X_fit), copy.transform(X_fresh)
         found[label] = {
             "seconds": seconds,
             "r2": 1 - float(np.mean((Q_test - exact_test) ** 2, dtype=np.float64)) / spread,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.evaluation.adversaries import attack, panel_of
+from mute.evaluation.adversaries import Features, attack, panel_of
 from mute.evaluation.fairness import fairness
 from mute.interrupts import interruptible
 from mute.paper.problems import Words
@@ -44,14 +44,16 @@ def probe(learn: NDArray, z_learn: NDArray, test: NDArray, z_test: NDArray, seed
 
 
 def strongest(learn: NDArray, z_learn: NDArray, test: NDArray, z_test: NDArray, seed: int) -> float:
-    """Balanced accuracy of the strongest of three adversaries; guessing gives 1 / K."""
+    """Balanced accuracy of the strongest of three adversaries, which also see the scale of a row; guessing: 1 / K."""
     from sklearn.metrics import balanced_accuracy_score
 
     classes, codes = np.unique(z_learn, return_inverse=True)
     truth = np.searchsorted(classes, z_test)
+    features = Features(learn, scale_features=True)
+    seen, asked = features(learn), features(test)
     found = []
     for adversary in panel_of(STRONG):
-        chances = attack(adversary, learn, codes, test, len(classes), FIRST_SEED + seed)
+        chances = attack(adversary, seen, codes, asked, len(classes), FIRST_SEED + seed)
         # Rare classes count as much as others: answers are weighed by one over the share of the class.
         answer = (chances / np.bincount(codes)).argmax(axis=1)
         found.append(float(balanced_accuracy_score(truth, answer)))

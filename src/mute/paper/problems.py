@@ -15,7 +15,7 @@ from mute.errors import MuteError
 from mute.routing import stratified_sample
 from mute.validation import LabelEncoder
 
-__all__ = ["PROBLEMS", "Problem", "Words", "describe", "part_of", "problem", "task_of", "words_of"]
+__all__ = ["PROBLEMS", "Problem", "Words", "describe", "part_of", "problem", "rows_for", "task_of", "words_of"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ PROBLEMS: dict[str, tuple[str, str, str, str]] = {
         "BUG sentences, MiniLM 384-d, gender; task: which of 28 occupations was masked",
     ),
     "dial": (
-        "load_dial", "adult", "DIAL (DeepMoji, dialect, sentiment)", "Adult census rows, sex; task: income",
+        "load_dial", "bug-occupations", "DIAL (DeepMoji, dialect, sentiment)",
+        "BUG sentences, MiniLM 384-d, gender; task: which of two groups of occupations; four cells of equal size",
     ),
     "jigsaw": (
         "load_jigsaw", "bug-occupations", "Jigsaw (text-embedding-3, religion)",
@@ -82,6 +83,7 @@ def problem(name: str, path: str | None = None, *, most_rows: int | None = None,
         data, other_title = datasets.load_glove_gender(), "12,000 GloVe words that ship with the package"
     else:
         data = datasets.load(stand_in)
+        data = _four_cells(data) if name == "dial" else data
     fit, test = data.rows("fit"), data.rows("test")
     if "validate" in data.split:
         fresh = data.rows("validate")
@@ -92,6 +94,28 @@ def problem(name: str, path: str | None = None, *, most_rows: int | None = None,
         fit = part_of(fit, _drawn(fit, most_rows))
         fresh, test = (part_of(part, _drawn(part, most_rows // 2)) for part in (fresh, test))
     return Problem(name, other_title if path is None else title, path is None, fit, fresh, test)
+
+
+def _four_cells(data: Dataset) -> Dataset:
+    """Like DIAL: two classes, two labels of a task, as many rows of each pair, in each part of the data.
+
+    The task is which of the two groups a row belongs to whose rarest pair with a class is the most frequent.
+    """
+    gender, group = task_of(data), data.z
+    rarest = {
+        g: min(np.count_nonzero((group == g) & (gender == k)) for k in np.unique(gender)) for g in np.unique(group)
+    }
+    two = sorted(rarest, key=lambda g: -rarest[g])[:2]
+    rng = np.random.default_rng(0)
+    kept = np.zeros(len(data), bool)
+    for split in np.unique(data.split):
+        cells = [
+            np.flatnonzero((data.split == split) & (group == g) & (gender == k)) for g in two for k in np.unique(gender)
+        ]
+        size = min(map(len, cells))
+        for cell in cells:
+            kept[rng.choice(cell, size, replace=False)] = True
+    return part_of(replace(data, z=gender, y=group), kept)
 
 
 def _drawn(data: Dataset, size: int) -> NDArray[np.bool_]:
@@ -110,6 +134,11 @@ def part_of(data: Dataset, rows: NDArray[np.bool_]) -> Dataset:
         data, X=data.X[rows], z=data.z[rows], y=None if data.y is None else data.y[rows], names=data.names[rows],
         split=data.split[rows],
     )  # fmt: skip
+
+
+def rows_for(method: str, X: NDArray) -> NDArray:
+    """Rows in the precision that a method needs: the paper's floors are finer than float32 can tell."""
+    return X.astype(np.float64) if method.startswith("mute:paper") else X
 
 
 def task_of(data: Dataset) -> NDArray:
