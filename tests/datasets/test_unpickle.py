@@ -1,0 +1,527 @@
+"""Reading pickles and .npy files: what comes out equals what went in, and nothing that a file says is run."""
+
+import base64
+import collections
+import contextlib
+import copyreg
+import io
+import os
+import pickle
+import struct
+import zlib
+
+import numpy as np
+import pytest
+
+from mute.datasets.unpickle import read_npy, read_pickle
+from mute.errors import MuteError
+
+PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
+
+# The frame of `test_frames_of_older_pandas`, as pickled by these versions with numpy 1.26; zlib, base64.
+OLDER = {
+    "pandas 1.5.3, protocol 4": """
+eNqVVctu00AUtd2kSVtKW7WFCiqEWJVNJKSCWFRK2kZUrVUjgdhRjcb2JLbqR+oZqwlqJVjQB5pdhw0fgFjwASDxMWyQWPIHcGfsUIeGl6OM7z
+zuPec+5vp56fXBqKYePtPBkYtpzYkTUmslOCSCjzUxww+UfCZuvxCHYomXUNhOBL9RPO5HjCQRDmgtxBFuk4QKfmktiJ3d7WwO6kv8Sq6CAt+m
+5zqCT6E06vjObkCQLZXgNJ+P0rDTy8yHacB8nCS4B2ZRQpw4oixJHSYPltVBwStgWx05E6b2UqzrtjgWj8SSqcPPOBLeFC+7rNeRrnDDviNOT7
+L9Ea4fCMuytr7DowZTY8I+XTc0XYDAq3bqA4EImJZp4DvSglkyy6YuDZiGHL0J77I3I4G92T6soWAXuNG6XwRbGQp2M0vD53r2/lYfnH+tSyre
+LVMzx83yn3H1Pq5fwPVqw1Cnjcy8NpK/cxRJ/l+9e1hEWRxEqUuUHci90YMU6c8EyBuNaoa10ZjOBKJW5/qrC/kqybgYEGv9Hz1uLf/NY8BuNO
+Q/93TUrAxa57MDZapqCjK/iFCn1z0vVKu5KnfWsLNLXFlSi8ULkWnVXMwI80MC+pPNXF7Ni3Trw9Mnk5bCBOLb50EsXSAO127dgPJTnupMHCnu
+v4/C/xuDStC0Vx/vvvky33/L5UOoeNRKyJ6w6LEKV8Ws/pKMFr82xHO4n37URoJPPFbSEK9P+3vN/FaqBsMrlMUJ9AzBRzs95sWRoEN8NWCypS
+pL3xN8biBloU8pmIVbbq2CWaIcyehXzbEifSbrkS8MtjKXdAmt2ZgChXEUkX20KdfAkveWl/uyaoWQXywukhv7Sa7sgb0UoujEacSgezlxGJKI
+IUa6MK2S0CauCwXES5SQCFZY3PUdn/VkrwlxEMDOvid3SkpFOsNLkezIVnokw/iOXx/GH7oiSXwHXNiM2L3lAm3v/fBwrkAR6HkbMIrt4FOGRO
+QA7R+yBV8G6Xr/K4FCwrCKxQ7QxoxB/4dMjqJWgNtKvAqexPsUuWkHGijcBBRgm0DvP6GpXfsBgF90mw==
+""",
+    "pandas 2.2.3, protocol 5": """
+eNqVVctu00AUjd04SR9AKW0pqCrsCJtICJBYIJI2EYVaDRKsq9HYmcRW/Ug9Y5ogkGBB26DZMXTBByCE+AEkPoYNEkv4ArgzdlqnDYtOFM/L99
+5zz334tfHheSGnBr/YxUEL04odRqTSjrBPBJ9sYIYfqvV7cfONeCXKPI/8TiT4SvZ1N2AkCrBHKz4OcIdEVPCZNS+0tzeTPYiX+WIqgjzXoscy
+gl9AcdB17W2PIEsKwdt8Loj9bj9RD0sSubbg06gdhb4Vt9uJykM9lw5NcENJwNxi/a4EzHXrlhgc7IunomxOcO2laDabG39hqIeZY8IyNVPfE1
+yrCwav8ZIVux5zAwBlUM+1pRozbxqmJrWYunw608758uH1XHb8qCbz7+ro/ldVOHNcb9/L4rg/DocucThXJApnxcyZU6Zx0uRsamzo9EQ6KxNu
+xoRz43+OHhmA3ahPfCFDuB8DCTiKMNA5gyJihwFlUWwzoMOZ5UUIo7oEcnJvRV2zRGJZS90APE+yeBZH8VQBz2ALMkLvgwHthYD1eq2UeLNeS/
+0k6nR+eLqUnhIQBgd0CMupoJSOAlKryX9C/p0zMVMwiyeYuTSSt8pzyI9lhLr93nHmNhur8mYN29ukJbNvOVshiVSlhRlhrk9A/lwjXa+mVG5c
+K/zJN5VNQL15zF/+FGqow7oOSQrQ4cfEnpCkPHBqMhzO2jAY2jAYZ1c2qEMU3n27+/HnwnCWx7IBGFCEZEc0eQHZ2HYIdAWejwOXQcGBGhrvqw
+AVzdKJAFn86hhKILHcoIOguJ+p1Rg6BsO7RlrZqhXxImVhBN1F8EK3z5wwEHQMCTpsHqls03YEnx+Jpe9SCmoBeHMV1BLlYQK/ZE5m4TOZo3xp
+tOm1SI/QioUpQJhCAdlFj+WZLJJP3BiuVdOEwGNxGtzkETjDAX0xtB07jAOgcsYOfZ8EDDHSg22J+BZptSCzeJ4SEsAJC3uu7TLZ8aiPPQ9udh
+15k1ci0hmeD2TvbsZ7ksbPzhfA4nzN9hLtRE8Rzm3FWFIN3xNJIh/Q+IF9+CZIV4bfB+QThpVvWwADMwadHyJTQG0Pd9TyMiALdylqxV3op5Dy
+yMMWga5/QGOr8g+sPGsV
+""",
+}
+
+
+class Call:
+    """Pickles as a call of any function."""
+
+    def __init__(self, function, *args, state=None):
+        self.reduced = (function, args) if state is None else (function, args, state)
+
+    def __reduce__(self):
+        return self.reduced
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """Write bytes, or the pickle of an object, and give the path."""
+
+    def write(thing, protocol=None, name="file.pkl"):
+        path = tmp_path / name
+        path.write_bytes(thing if isinstance(thing, bytes) else pickle.dumps(thing, protocol))
+        return path
+
+    return write
+
+
+def same(a, b):
+    """Equal in value, type, shape, dtype and nesting."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, np.ndarray):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        return all(map(same, a.ravel().tolist(), b.ravel().tolist())) if a.dtype == object else bool((a == b).all())
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return bool(a == b)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_plain_data(stored, protocol):
+    data = {
+        "none": [None, True, False],
+        "numbers": (0, -1, 2**80, 1.5, -float("inf"), 1 + 2j),
+        "texts": ["", "naïve \U0001f600\n", b"", b"\x00\xff"],
+        3: {"nested": [[], (), {}, {1, 2}, frozenset({"a"})]},
+        ("a", b"b"): set(),
+    }
+    assert same(read_pickle(stored(data, protocol)), data)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6, dtype=np.float32).reshape(2, 3),
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.arange(24.0).reshape(2, 3, 4).transpose(1, 0, 2),
+        np.arange(10)[::3],
+        np.arange(4, dtype=">i4"),
+        np.array([1.5, -2], dtype=">f8"),
+        np.array([0.5], dtype=np.float16),
+        np.array([True, False]),
+        np.array(3.5),
+        np.empty((0, 5)),
+        np.array([1 + 2j]),
+        np.array(["f", "mm", ""]),
+        np.array(["ü"], dtype=">U3"),
+        np.array([b"ab", b"c"]),
+        np.array(["f", None, [1, (2.5,)], {"a": np.arange(2)}], dtype=object),
+        np.array([["a", "b"], ["c", "d"]], dtype=object).T,
+    ],
+    ids=lambda array: f"{array.dtype.str}{array.shape}",
+)
+def test_arrays(stored, array, protocol):
+    read = read_pickle(stored([array, array], protocol))
+    assert same(read[0], array)
+    assert read[0] is read[1]
+    assert read[0].flags.writeable
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_scalars_are_numpy_scalars(stored, protocol):
+    scalars = [np.float32(0.1), np.float64(0.1), np.int64(-3), np.bool_(True), np.str_("text"), np.bytes_(b"x")]
+    assert same(read_pickle(stored(scalars, protocol)), scalars)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_ordered_dicts_and_byte_arrays_become_plain(stored, protocol):
+    data = collections.OrderedDict(
+        [("b", np.ones(2)), ("a", bytearray(b"xy")), (np.str_("c"), collections.OrderedDict())]
+    )
+    assert same(read_pickle(stored(data, protocol)), {"b": np.ones(2), "a": b"xy", np.str_("c"): {}})
+
+
+def test_pickles_of_python_2(stored):
+    # {'w': numpy.array([1.0, 2.0])}, protocol 2: the names, and the bytes of the array, are strings.
+    parts = (
+        b"\x80\x02}U\x01wcnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01K\x02\x85"
+        b"cnumpy\ndtype\nU\x02f8K\x00K\x01\x87R(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89U\x10"
+    )
+    assert same(read_pickle(stored(parts + struct.pack("<2d", 1, 2) + b"tbs.")), {"w": np.array([1.0, 2.0])})
+
+
+def test_what_is_shared_stays_shared_and_lists_may_contain_themselves(stored):
+    shared = [np.ones(1)]
+    loop = [shared, shared]
+    loop.append(loop)
+    read = read_pickle(stored(loop))
+    assert read[0] is read[1]
+    assert read[2] is read
+
+
+# Hostile files
+
+
+def attacks(target):
+    touch = f"open({str(target)!r}, 'w').close()"
+    yield "os.system", Call(os.system, f"touch {target}")
+    yield "builtins.exec", Call(exec, touch)
+    yield "builtins.eval", Call(eval, touch)
+    yield "builtins.open", Call(open, str(target), "w")
+    yield "numpy.save", Call(np.save, str(target), [1])
+    yield "numpy.load", Call(np.load, str(target), None, True)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_nothing_is_run(stored, tmp_path, protocol):
+    target = tmp_path / "touched"
+    wrapped = [
+        lambda evil: evil,
+        lambda evil: {"words": [("a", evil)]},
+        lambda evil: {evil: 1},
+        lambda evil: np.array([1, evil], dtype=object),
+        lambda evil: collections.OrderedDict(a=evil),
+        lambda evil: Call(collections.OrderedDict, evil),
+        lambda evil: Call(np.dtype, evil),
+    ]
+    for name, evil in attacks(target):
+        for wrap in wrapped:
+            with pytest.raises(MuteError, match="only plain data") as caught:
+                read_pickle(stored(wrap(evil), protocol))
+            assert name.split(".")[1] in str(caught.value)
+            assert "file.pkl asks for" in str(caught.value)
+    assert not target.exists()
+
+
+def test_nothing_is_run_out_of_npy_files_and_frames(stored, tmp_path):
+    import pandas as pd
+
+    target = tmp_path / "touched"
+    evil = Call(os.system, f"touch {target}")
+    np.save(tmp_path / "z.npy", np.array(["f", evil], dtype=object), allow_pickle=True)
+    with pytest.raises(MuteError, match=r"z.npy asks for (posix|nt).system"):
+        read_npy(tmp_path / "z.npy")
+    for function in (pd.eval, pd.read_pickle, pd.io.common.urlopen):
+        # Names of pandas are not refused at once, but they are no more than names.
+        with pytest.raises(MuteError, match="only plain data"):
+            read_pickle(stored(Call(function, f"@open({str(target)!r}, 'w')")))
+    with pytest.raises(MuteError, match="system"):
+        read_pickle(stored(pd.DataFrame({"a": [1, 2], "b": pd.Series(["f", evil], dtype=object)})))
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        b"cnumpy\nndarray\n}X\x06\x00\x00\x00sourceX\x01\x00\x00\x00xsb.",  # a class is filled
+        b"cnumpy\nndarray\nN}X\x06\x00\x00\x00sourceX\x01\x00\x00\x00xs\x86b.",  # the same through its slots
+        b"cnumpy\nndarray\nK\x01K\x02s.",
+        b"cnumpy\nndarray\nK\x01a.",
+        b"\x80\x04\x8c\x05numpy\x8c\x12ndarray.__class__.x\x93.",
+        b"cnumpy\nndarray\n.",
+        b"cnumpy\ndtype\n(X\x02\x00\x00\x00f8tR}X\x06\x00\x00\x00sourceK\x01sb.",
+    ],
+)
+def test_stand_ins_cannot_be_changed(stored, code):
+    from mute.datasets.standins import StandIn
+
+    before = dict(vars(StandIn))
+    with pytest.raises(MuteError, match=r"file.pkl"):
+        read_pickle(stored(code))
+    assert dict(vars(StandIn)) == before
+
+
+def test_extension_codes_are_not_followed(stored, tmp_path):
+    copyreg.add_extension("os", "getcwd", 240)
+    try:
+        code = b"\x80\x02\x82\xf0)R."
+        assert pickle.loads(code) == os.getcwd()  # so that Python's cache holds it
+        with pytest.raises(MuteError, match=r"asks for os.getcwd"):
+            read_pickle(stored(code))
+    finally:
+        copyreg.remove_extension("os", "getcwd", 240)
+    with pytest.raises(MuteError, match="not a whole pickle"):
+        read_pickle(stored(code))
+
+
+@pytest.mark.parametrize("protocol", [0, 2])
+def test_persistent_ids_are_refused(stored, protocol):
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, thing):
+            return "elsewhere" if thing == "there" else None
+
+    buffer = io.BytesIO()
+    Pickler(buffer, protocol).dump(["there"])
+    with pytest.raises(MuteError, match="persistent id"):
+        read_pickle(stored(buffer.getvalue()))
+
+
+@pytest.mark.parametrize(
+    ("thing", "message"),
+    [
+        (np.zeros(2, dtype=[("a", "f4"), ("b", "i4")]), "dtype V8: only numbers"),
+        (np.array(["2020-01-01"], dtype="M8[D]"), "dtype M8: only numbers"),
+        (np.ma.masked_array([1, 2]), "asks for numpy.ma"),
+        (collections.Counter("ab"), "asks for collections.Counter"),
+        (np.ndarray, "numpy.ndarray itself"),
+        (slice(3), "holds a builtins.slice"),
+        (Call(bytearray, 10**15), "bytes of an unknown kind"),
+        (Call(bytes, "text", "rot13"), "bytes of an unknown kind"),
+    ],
+)
+def test_other_data_are_refused(stored, thing, message):
+    with pytest.raises(MuteError, match=message):
+        read_pickle(stored(thing, 4))
+
+
+def forged(shape, content, code="f8", order="<"):
+    """An array whose parts are given one by one."""
+    from numpy._core.multiarray import _reconstruct
+
+    dtype = Call(np.dtype, code, False, True, state=(3, order, None, None, None, -1, -1, 0))
+    return Call(_reconstruct, np.ndarray, (0,), b"b", state=(1, shape, dtype, False, content))
+
+
+@pytest.mark.parametrize(
+    ("thing", "message"),
+    [
+        (forged((3,), bytes(16)), r"shape \(3,\) with 16 bytes in place of 24"),
+        (forged((1,), bytes(16)), "16 bytes in place of 8"),
+        (forged((2**40, 2**40), bytes(16)), "in place of"),
+        (forged((-2, -1), bytes(16)), r"shape \(-2, -1\)"),
+        (forged((2.0,), bytes(16)), r"shape \(2.0,\)"),
+        (forged([2], bytes(16)), r"shape \[2\]"),
+        (forged((2**62, 2**62, 0), b""), "not a whole pickle"),
+        (forged((2,), 16), "bytes of an unknown kind"),
+        (forged((2,), ["a"], "O8", "|"), "1 objects in place of 2"),
+        (forged((2,), bytes(16), "O8", "|"), "0 objects in place of 2"),
+        (forged((1,), b"\xff" * 4, "U1"), "impossible characters"),
+        (forged((2,), bytes(16), "f8", "x"), "byte order 'x'"),
+        (forged((2,), bytes(16), "V8"), "dtype V8"),
+        (forged((2,), bytes(16), "U0"), "dtype U0"),
+        (forged((2,), bytes(16), 8), "dtype 8"),
+        (Call(np.dtype, "f8", state=(3, "<", (np.dtype("f4"), (2,)), None, None, 8, 4, 0)), "dtype f8"),
+        (Call(np._core.numeric._frombuffer, bytes(16), np.dtype("f8"), (3,), "C"), "16 bytes in place of 24"),
+        (Call(np._core.numeric._frombuffer, bytes(16), "f8", (2,), "C"), "proper dtype"),
+        (Call(np._core.numeric._frombuffer, bytes(16), np.dtype("f8"), (2,), "Q"), "order"),
+        (Call(np._core.multiarray.scalar, np.dtype("f8"), bytes(4)), "4 bytes in place of 8"),
+    ],
+)
+def test_shapes_and_contents_must_fit(stored, thing, message):
+    with pytest.raises(MuteError, match=message):
+        read_pickle(stored(thing, 4))
+
+
+def test_every_cut_of_a_pickle_is_refused(stored):
+    whole = pickle.dumps({"words": ["a", "b"], "vecs": np.arange(4.0)}, 4)
+    for size in range(len(whole)):
+        with pytest.raises(MuteError, match=r"file.pkl is not a whole pickle file"):
+            read_pickle(stored(whole[:size]))
+
+
+def test_flipped_bytes_end_in_data_or_in_a_clear_error(stored):
+    whole = pickle.dumps({"words": np.array(["a", None], dtype=object), "vecs": np.arange(4.0), "n": {1, 2}}, 2)
+    random = np.random.default_rng(0)
+    for _ in range(600):
+        broken = bytearray(whole)
+        # Never the codes that announce lengths of four or eight bytes: they only ask for memory.
+        broken[random.integers(2, len(whole))] = random.choice([*b"(){}[]NKRbsuteq.c\x85\x86\x87\x89h\x00\xff"])
+        with contextlib.suppress(MuteError):
+            read_pickle(stored(bytes(broken)))
+
+
+def test_deep_nesting_is_refused(stored):
+    with pytest.raises(MuteError, match="RecursionError"):
+        read_pickle(stored(b"]" + b"]" * 50_000 + b"a" * 50_000 + b"."))
+
+
+def test_tuples_that_contain_themselves_are_refused(stored):
+    inner: list = []
+    whole = (inner,)
+    inner.append(whole)
+    with pytest.raises(MuteError, match="contains itself"):
+        read_pickle(stored(whole))
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"<!DOCTYPE html>", b"version https://git-lfs\n", b"word 1 2\n", b"\x93NUMPY"]
+)
+def test_files_that_are_no_pickles(stored, content):
+    with pytest.raises(MuteError, match=r"file.pkl is not a whole pickle file .*: fetch it again"):
+        read_pickle(stored(content))
+
+
+@pytest.mark.parametrize("read", [read_pickle, read_npy])
+def test_missing_files_and_folders(tmp_path, read):
+    with pytest.raises(MuteError, match=r"there is no file .*absent"):
+        read(tmp_path / "absent")
+    with pytest.raises(MuteError, match="cannot read"):
+        read(tmp_path)
+
+
+# DataFrames
+
+
+def check_frame(columns):
+    assert list(columns) == ["hindu", "count", "comment_text", "embedded", "seen", "toxicity", "small", "text"]
+    assert same(columns["hindu"], np.array([0.5, 1.0]))
+    assert same(columns["count"], np.array([2, 3]))
+    assert same(columns["comment_text"], np.array(["yy", "z"], dtype=object))
+    assert columns["embedded"].tolist() == [[3.0, 4.0], [5.0, 6.0]]
+    assert columns["embedded"].shape == (2,)
+    assert same(columns["seen"], np.array([False, True]))
+    assert same(columns["toxicity"], np.array([0.5, 0.75]))
+    assert same(columns["small"], np.array([3, 3], dtype=np.float32))
+    assert same(columns["text"], np.array(["q", None], dtype=object))
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_frames_of_older_pandas(stored, version):
+    check_frame(read_pickle(stored(zlib.decompress(base64.b64decode(OLDER[version])))))
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("storage", ["string[python]", "string[pyarrow]", "str"])
+def test_frames_of_the_installed_pandas(stored, protocol, storage):
+    import pandas as pd
+
+    frame = pd.DataFrame(
+        {
+            "hindu": [0.0, 0.5, 1.0],
+            "count": [1, 2, 3],
+            "comment_text": ["x", "yy", "z"],
+            "embedded": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]],
+            "seen": [True, False, True],
+            "toxicity": [0.25, 0.5, 0.75],
+        }
+    )
+    frame = frame[frame["count"] > 1]
+    frame["small"] = np.float32(3)
+    frame["when"] = pd.to_datetime("2020-01-01")
+    frame["kind"] = pd.Categorical(["u", "v"])
+    frame["text"] = pd.array(["q", None], dtype=storage)
+    columns = read_pickle(stored(frame, protocol))
+    if columns["text"][1] is not None:
+        assert np.isnan(columns["text"][1])
+        columns["text"][1] = None
+    check_frame(columns)
+
+
+def test_frames_before_pandas_1_3(stored):
+    import pandas as pd
+    from pandas.core.indexes.base import _new_Index
+    from pandas.core.internals.managers import BlockManager
+
+    axes = [Call(_new_Index, pd.Index, {"data": np.array(list("abc"), dtype=object), "name": None}), pd.RangeIndex(2)]
+    blocks = [
+        {"values": np.array([[1.0, 2.0], [5.0, 6.0]]), "mgr_locs": slice(0, 3, 2)},
+        {"values": np.array([["x", "y"]], dtype=object), "mgr_locs": np.array([1])},
+    ]
+    manager = Call(BlockManager, state=(axes, [], [], {"0.14.1": {"axes": axes, "blocks": blocks}}))
+    columns = read_pickle(stored(Call(pd.DataFrame, state={"_data": manager, "_typ": "dataframe"})))
+    expected = {"a": np.array([1.0, 2.0]), "b": np.array(["x", "y"], dtype=object), "c": np.array([5.0, 6.0])}
+    assert same(columns, expected)
+
+
+def test_text_in_many_pieces_with_gaps(stored):
+    import pandas as pd
+    import pyarrow as pa
+
+    texts = [None, "ä", "", "long text", None, "x", "\U0001f600", "z", None, "end"] * 3
+    whole = pa.array(["cut", *texts, "cut"], type=pa.large_string())
+    pieces = pa.chunked_array([whole[1:4], whole[4:4], whole[4:31]])
+    frame = pd.DataFrame({"t": pd.array(pieces, dtype="string[pyarrow]")})
+    assert read_pickle(stored(frame))["t"].tolist() == texts
+
+
+def test_frames_in_other_data_with_numbered_columns_and_without_any(stored):
+    import pandas as pd
+
+    frame = pd.DataFrame(np.arange(6).reshape(3, 2))
+    read = read_pickle(stored({"train": frame, "empty": pd.DataFrame()}))
+    assert same(read, {"train": {0: np.array([0, 2, 4]), 1: np.array([1, 3, 5])}, "empty": {}})
+
+
+@pytest.mark.parametrize(
+    ("values", "places", "names", "message"),
+    [
+        (np.ones((2, 3)), slice(0, 1, 1), ["a"], "2 columns for 1 places"),
+        (np.ones((1, 3)), slice(1, 2, 1), ["a"], "do not fit"),
+        (np.ones((2, 3)), slice(0, 2, 1), ["a", "a"], "give each its own name"),
+        (np.ones((1, 3)), slice(0, 10**15, 1), ["a"], "of 1000000000000000 columns"),
+        (np.ones(()), slice(0, 1, 1), ["a"], "not a whole pickle"),
+        ("text", slice(0, 1, 1), ["a"], "not a whole pickle"),
+    ],
+)
+def test_damaged_frames(stored, values, places, names, message):
+    import pandas as pd
+    from pandas._libs.internals import _unpickle_block
+    from pandas.core.indexes.base import _new_Index
+    from pandas.core.internals.managers import BlockManager
+
+    axis = Call(_new_Index, pd.Index, {"data": np.array(names, dtype=object), "name": None})
+    manager = Call(BlockManager, (Call(_unpickle_block, values, places, 2),), [axis, None])
+    with pytest.raises(MuteError, match=message):
+        read_pickle(stored(Call(pd.DataFrame, state={"_mgr": manager})))
+
+
+# .npy
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize(
+    "array", [np.arange(6.0).reshape(2, 3), np.asfortranarray(np.ones((2, 3), ">f4")), np.array(["a"])]
+)
+def test_npy_numbers(tmp_path, array, mmap):
+    np.save(tmp_path / "x.npy", array)
+    read = read_npy(tmp_path / "x.npy", mmap=mmap)
+    assert same(np.asarray(read), array)
+    assert isinstance(read, np.memmap) == mmap
+    assert read.flags.writeable != mmap
+
+
+def test_npy_without_rows(tmp_path):
+    np.save(tmp_path / "x.npy", np.empty((0, 3)))
+    assert read_npy(tmp_path / "x.npy").shape == (0, 3)
+
+
+@pytest.mark.parametrize("array", [np.array(["f", "m", None], dtype=object), np.array([["a"], ["b"]], dtype=object).T])
+def test_npy_objects(tmp_path, array):
+    np.save(tmp_path / "z.npy", array, allow_pickle=True)
+    assert same(read_npy(tmp_path / "z.npy"), array)
+
+
+def test_damaged_npy_files(tmp_path, stored):
+    buffer = io.BytesIO()
+    np.save(buffer, np.arange(6.0))
+    numbers = buffer.getvalue()
+    buffer = io.BytesIO()
+    np.save(buffer, np.array(["f", "m"], dtype=object), allow_pickle=True)
+    objects = buffer.getvalue()
+    broken = [
+        b"",
+        b"text",
+        numbers[:5],
+        numbers[:100],
+        numbers[:-1],
+        objects[:-1],
+        objects[:128],
+        numbers.replace(b"(6,)", b"(9,)"),
+        numbers.replace(b"(6,)", b"-6, "),
+        numbers.replace(b"(6,)", b"(-6)"),
+        objects.replace(b"(2,)", b"(3,)"),
+        numbers.replace(b"<f8", b"|O8"),
+        numbers.replace(b"<f8", b"<q9"),
+        numbers.replace(b"'descr'", b"'other'"),
+    ]
+    for content in broken:
+        with pytest.raises(MuteError, match=r"x\.npy"):
+            read_npy(stored(content, name="x.npy"))
+    with pytest.raises(MuteError, match=r"shape \(-6,\)"):
+        read_npy(stored(numbers.replace(b"(6,), ", b"(-6,),"), name="x.npy"))
+    np.save(tmp_path / "x.npy", np.zeros(2, dtype=[("a", "f4")]))
+    with pytest.raises(MuteError, match=r"x.npy holds .*only numbers"):
+        read_npy(tmp_path / "x.npy")
+    np.save(tmp_path / "x.npy", np.array(["2020-01-01"], dtype="M8[D]"))
+    with pytest.raises(MuteError, match="holds datetime64"):
+        read_npy(tmp_path / "x.npy")
