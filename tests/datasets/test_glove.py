@@ -1,7 +1,8 @@
-"""The shipped GloVe data: what is inside, that it can be read, and the checks of the class that carries it."""
+"""The GloVe data, shipped and of the authors: what is inside, and the checks of the class that carries it."""
 
 import dataclasses
 import doctest
+import pickle
 from importlib.resources import files
 
 import numpy as np
@@ -162,6 +163,81 @@ def test_a_dataset_that_does_not_fit_together_is_refused(changed: dict[str, obje
 def test_an_absent_split_is_refused() -> None:
     with pytest.raises(MuteError, match="no rows of split 'train'; this data set has: fit, test"):
         small().rows("train")
+
+
+# The authors' files
+
+FILES = {"male": "male_words.pkl", "female": "fem_words.pkl", "neutral": "neut_words.pkl"}
+
+
+def write_authors(folder, sizes, width=4):
+    """Write three dicts of word -> vector, and give them back."""
+    random = np.random.default_rng(0)
+    dicts = {
+        label: {f"{label}{row}": random.normal(size=width).astype(np.float32) for row in range(size)}
+        for label, size in zip(FILES, sizes, strict=True)
+    }
+    for label, content in dicts.items():
+        (folder / FILES[label]).write_bytes(pickle.dumps(content, protocol=3))
+    return dicts
+
+
+@pytest.mark.parametrize("sizes", [(50, 40, 61), (1, 1, 1)])
+def test_the_authors_files_and_their_split(tmp_path, sizes):
+    from sklearn.model_selection import train_test_split
+
+    dicts = write_authors(tmp_path, sizes)
+    data = load_glove_gender(tmp_path)
+    X = np.array([vector for content in dicts.values() for vector in content.values()])
+    z = np.array([label for label, content in dicts.items() for _ in content])
+    np.testing.assert_array_equal(data.X, X)
+    assert data.z.tolist() == z.tolist()
+    assert data.names.tolist() == [word for content in dicts.values() for word in content]
+    # As the authors do it: with the data, not with their numbers.
+    X_rest, X_test, z_rest, z_test = train_test_split(X, z, test_size=0.3, random_state=0)
+    X_fit, X_validate, z_fit, z_validate = train_test_split(X_rest, z_rest, test_size=0.3, random_state=0)
+    expected = {"fit": (X_fit, z_fit), "validate": (X_validate, z_validate), "test": (X_test, z_test)}
+    for split, (rows, labels) in expected.items():
+        part = data.rows(split)
+        assert {tuple(row) for row in part.X} == {tuple(row) for row in rows}
+        assert sorted(part.z) == sorted(labels)
+        assert len(part) == len(rows)
+    assert len(data.provenance["files"]["fem_words.pkl"]["sha256"]) == 64
+
+
+def test_the_sizes_of_the_paper():
+    split = mute.datasets.glove._paper_split(21_996)
+    assert [int((split == name).sum()) for name in ("fit", "validate", "test")] == [10_777, 4_620, 6_599]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, r"fem_words.pkl is missing: Ravfogel"),
+        ({}, r"fem_words.pkl holds no dict"),
+        (["she"], r"fem_words.pkl holds no dict"),
+        ({1: [0.0] * 4}, r"fem_words.pkl holds no dict"),
+        ({"she": [0.0] * 4, "her": [0.0] * 3}, r"fem_words.pkl must hold vectors .* one length"),
+        ({"she": "abcd"}, r"fem_words.pkl must hold vectors of numbers"),
+        ({"she": 1.0}, r"fem_words.pkl must hold one vector for each word"),
+        ({"she": [0.0] * 5}, r"fem_words.pkl has 5 columns where .*male_words.pkl has 4"),
+        ({"she": [0.0, 1.0, np.nan, 0.0]}, r"fem_words.pkl holds NaN"),
+        ({"she": print}, r"fem_words.pkl asks for builtins.print"),
+    ],
+)
+def test_files_that_do_not_fit(tmp_path, content, message):
+    write_authors(tmp_path, (3, 3, 3))
+    path = tmp_path / "fem_words.pkl"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(pickle.dumps(content))
+    with pytest.raises(MuteError, match=message):
+        load_glove_gender(tmp_path)
+
+
+def test_a_missing_folder(tmp_path):
+    with pytest.raises(MuteError, match=r"does not exist: give the folder that holds male_words.pkl"):
+        load_glove_gender(tmp_path / "absent")
 
 
 @pytest.mark.parametrize("module", [mute.datasets.dataset, mute.datasets.glove])

@@ -1,0 +1,92 @@
+"""DIAL: tweets with the dialect of their author and their sentiment."""
+
+import os
+from itertools import product
+
+import numpy as np
+
+from mute.datasets.dataset import Dataset
+from mute.datasets.sources import file_in, fingerprints, folder_at, read_matrix, stack_parts
+
+__all__ = ["load_dial"]
+
+_SPLITS = {"train": "fit", "dev": "validate", "test": "test"}
+_ROWS = {"train": 40_000, "dev": 2_000, "test": 1_999}
+_SENTIMENTS = {"neg": "sad", "pos": "happy"}
+_DIALECTS = {"neg": "SAE", "pos": "AAE"}
+_INNER = "emoji_sent_race_0.5"
+_PUBLISHED = (
+    f"it belongs to {_INNER}, the DeepMoji encodings of Ravfogel et al. (2020) in the version that Chowdhury et al. "
+    "(2024) publish with their code"
+)
+
+
+def load_dial(path: str | os.PathLike[str]) -> Dataset:
+    """Load DeepMoji encodings of tweets with dialect as the concept and sentiment as the task.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Folder with ``train``, ``dev`` and ``test``, each with ``neg_neg.npy``, ``neg_pos.npy``, ``pos_neg.npy`` and
+        ``pos_pos.npy``; or the folder that holds it under the name ``emoji_sent_race_0.5``.
+
+    Returns
+    -------
+    Dataset
+        `X` (n, 300); `z` is ``"AAE"`` (African-American English) or ``"SAE"`` (standard American English), after the
+        second word of a file's name; `y` is ``"happy"`` or ``"sad"``, after the first. `names` say file and row. The
+        first 40,000, 2,000 and 1,999 rows of each file are taken, so all four have as many: 160,000 rows to fit, 8,000
+        to validate, 7,996 to test. Where a file has fewer, the smallest of its folder counts for all four, and
+        ``provenance["rows_per_file"]`` says so.
+
+    Raises
+    ------
+    MuteError
+        If a file is missing or damaged, the files differ in width, or values are not finite.
+
+    Notes
+    -----
+    *Limits.* Rows are in the order of the files, not shuffled: never take the first rows for a sample. Dialect was
+    assigned by a model of the words of a tweet and the place of its author, not by the authors themselves.
+
+    References
+    ----------
+    Blodgett, S. L., Green, L. and O'Connor, B. (2016). Demographic Dialectal Variation in Social Media. EMNLP.
+
+    Elazar, Y. and Goldberg, Y. (2018). Adversarial Removal of Demographic Attributes from Text Data. EMNLP.
+    """
+    folder = folder_at(path, "train, dev and test, each with neg_neg.npy, neg_pos.npy, pos_neg.npy and pos_pos.npy")
+    if (folder / _INNER).is_dir():
+        folder = folder / _INNER
+    parts, rows_per_file = [], {}
+    z: list[str] = []
+    y: list[str] = []
+    names: list[str] = []
+    split: list[str] = []
+    for part, ours in _SPLITS.items():
+        cells = list(product(_SENTIMENTS, _DIALECTS))
+        paths = [file_in(folder, f"{part}/{first}_{second}.npy", _PUBLISHED) for first, second in cells]
+        matrices = [read_matrix(file) for file in paths]
+        count = min(_ROWS[part], *map(len, matrices))
+        rows_per_file[part] = {"taken": count, "paper": _ROWS[part]}
+        for (first, second), file, matrix in zip(cells, paths, matrices, strict=True):
+            parts.append((file, matrix[:count]))
+            z += [_DIALECTS[second]] * count
+            y += [_SENTIMENTS[first]] * count
+            names += [f"{part} {first}_{second} {row}" for row in range(count)]
+            split += [ours] * count
+    return Dataset(
+        X=stack_parts(parts),
+        z=np.array(z),
+        y=np.array(y),
+        names=np.array(names),
+        split=np.array(split),
+        provenance={
+            "source": f"DIAL: DeepMoji encodings of tweets, {_INNER}",
+            "citation": "Blodgett, Green and O'Connor (2016), EMNLP; Elazar and Goldberg (2018), EMNLP; "
+            "Ravfogel et al. (2020), Null It Out, ACL",
+            "licence": "not stated by the authors; the tweets belong to their writers",
+            "rows_per_file": rows_per_file,
+            "files": fingerprints(folder, [file for file, _ in parts]),
+        },
+    )
