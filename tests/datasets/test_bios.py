@@ -114,7 +114,7 @@ def test_missing_files_come_with_instructions(folder):
     with pytest.raises(MuteError, match=r"dev.pickle is missing"):
         load_bias_in_bios(folder)
     (folder / "bert" / "dev_cls.npy").unlink()
-    expected = r"dev_cls.npy is missing: .*nullspace/biasbios.* mute data encode .*dev.pickle:hard_text_untokenized -o "
+    expected = r"dev_cls.npy is missing: .*nullspace/biasbios.*mute data encode .*dev.pickle:hard_text_untokenized -o "
     with pytest.raises(MuteError, match=expected + r".*bert/dev_cls.npy --encoder BERT_FOLDER --pooling cls"):
         load_bias_in_bios(folder)
     for load in (load_bias_in_bios, read_bios_texts):
@@ -127,7 +127,7 @@ def test_missing_files_come_with_instructions(folder):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("bert/dev_cls.npy", np.zeros((4, 8)), r"dev.pickle has 3 rows where .*dev_cls.npy has 4"),
+        ("bert/dev_cls.npy", np.zeros((4, 8)), r"dev_z.npy has 3 rows where .*dev_cls.npy has 4"),
         ("bert/dev_cls.npy", np.zeros((3, 9)), r"dev_cls.npy has 9 columns where .*train_cls.npy has 8"),
         ("bert/dev_cls.npy", np.zeros(3), r"dev_cls.npy holds float64 values of shape \(3,\)"),
         ("bert/dev_cls.npy", np.array([["a"] * 8] * 3), r"numbers of shape \(n, D\)"),
@@ -135,12 +135,13 @@ def test_missing_files_come_with_instructions(folder):
         ("bert/dev_cls.npy", np.full((3, 8), 1e300), r"infinite values, first in row 0"),
         ("bert/dev_z.npy", np.array(["f", "m"], dtype=object), r"dev_z.npy has 2 rows where .*dev_cls.npy has 3"),
         ("bert/dev_y.npy", np.array(["a"] * 4, dtype=object), r"dev_y.npy has 4 rows"),
-        ("bert/dev_z.npy", np.array(["f", "m", "x"], dtype=object), r"dev_z.npy has the gender 'x'"),
         ("bert/dev_z.npy", np.array(["f", "m", None], dtype=object), r"dev_z.npy .* text of shape \(n,\)"),
         ("bert/dev_z.npy", np.array([0, 1, 0]), r"text of shape \(n,\)"),
         ("dev.pickle", {"a": 1}, r"dev.pickle holds no list of dicts"),
         ("dev.pickle", [{"g": "f"}] * 3, r"dev.pickle has no text under 'p' in entry 0"),
+        ("dev.pickle", people("test"), r"dev.pickle has 4 rows where .*dev_cls.npy has 3"),
         ("dev.pickle", [], r"dev.pickle has 0 rows"),
+        ("bert/dev_y.npy", np.array(["poet?"] * 3, dtype=object), r"dev_y.npy and .*dev.pickle differ in row 0"),
         ("dev.pickle", np.zeros, r"dev.pickle asks for numpy.zeros"),
     ],
 )
@@ -150,4 +151,16 @@ def test_files_that_do_not_fit(folder, name, content, message):
     else:
         (folder / name).write_bytes(pickle.dumps(content))
     with pytest.raises(MuteError, match=message):
+        load_bias_in_bios(folder)
+
+
+def test_unknown_genders(folder):
+    persons = people("dev")
+    persons[1]["g"] = "x"
+    (folder / "dev.pickle").write_bytes(pickle.dumps(persons))
+    with pytest.raises(MuteError, match=r"dev.pickle has the gender 'x'"):
+        read_bios_texts(folder)
+    (folder / "dev.pickle").unlink()
+    np.save(folder / "bert" / "dev_z.npy", np.array(["f", "m", "x"], dtype=object), allow_pickle=True)
+    with pytest.raises(MuteError, match=r"dev_z.npy has the gender 'x'"):
         load_bias_in_bios(folder)

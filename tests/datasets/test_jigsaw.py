@@ -15,7 +15,7 @@ WIDTH = 6
 
 
 def table(n, seed):
-    """Rows as in the challenge: few distinct shares, so that ties are common; every fourth row speaks of no religion."""
+    """Rows as in the challenge: few distinct shares, so that ties are common; every fourth row has none."""
     random = np.random.default_rng(seed)
     frame = pd.DataFrame(random.choice([0, 0, 0.1, 0.3, 0.5, 0.8, 1], size=(n, 6)), columns=RELIGIONS)
     frame.loc[::4, RELIGIONS] = 0.0

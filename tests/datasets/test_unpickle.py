@@ -244,6 +244,13 @@ def test_extension_codes_are_not_followed(stored, tmp_path):
         read_pickle(stored(code))
 
 
+def test_names_cannot_break_messages(stored):
+    for module in ("numpy", "pandas", "nowhere"):
+        code = b"\x80\x04\x8c" + bytes([len(module)]) + module.encode() + b"\x8c\x06a\n\x1b[2m\x93)R."
+        with pytest.raises(MuteError, match=module + r"\.a\\n\\x1b\[2m"):
+            read_pickle(stored(code))
+
+
 @pytest.mark.parametrize("protocol", [0, 2])
 def test_persistent_ids_are_refused(stored, protocol):
     class Pickler(pickle.Pickler):
@@ -259,8 +266,8 @@ def test_persistent_ids_are_refused(stored, protocol):
 @pytest.mark.parametrize(
     ("thing", "message"),
     [
-        (np.zeros(2, dtype=[("a", "f4"), ("b", "i4")]), "dtype V8: only numbers"),
-        (np.array(["2020-01-01"], dtype="M8[D]"), "dtype M8: only numbers"),
+        (np.zeros(2, dtype=[("a", "f4"), ("b", "i4")]), "dtype 'V8': only numbers"),
+        (np.array(["2020-01-01"], dtype="M8[D]"), "dtype 'M8': only numbers"),
         (np.ma.masked_array([1, 2]), "asks for numpy.ma"),
         (collections.Counter("ab"), "asks for collections.Counter"),
         (np.ndarray, "numpy.ndarray itself"),
@@ -297,10 +304,10 @@ def forged(shape, content, code="f8", order="<"):
         (forged((2,), bytes(16), "O8", "|"), "0 objects in place of 2"),
         (forged((1,), b"\xff" * 4, "U1"), "impossible characters"),
         (forged((2,), bytes(16), "f8", "x"), "byte order 'x'"),
-        (forged((2,), bytes(16), "V8"), "dtype V8"),
-        (forged((2,), bytes(16), "U0"), "dtype U0"),
+        (forged((2,), bytes(16), "V8"), "dtype 'V8'"),
+        (forged((2,), bytes(16), "U0"), "dtype 'U0'"),
         (forged((2,), bytes(16), 8), "dtype 8"),
-        (Call(np.dtype, "f8", state=(3, "<", (np.dtype("f4"), (2,)), None, None, 8, 4, 0)), "dtype f8"),
+        (Call(np.dtype, "f8", state=(3, "<", (np.dtype("f4"), (2,)), None, None, 8, 4, 0)), "dtype 'f8'"),
         (Call(np._core.numeric._frombuffer, bytes(16), np.dtype("f8"), (3,), "C"), "16 bytes in place of 24"),
         (Call(np._core.numeric._frombuffer, bytes(16), "f8", (2,), "C"), "proper dtype"),
         (Call(np._core.numeric._frombuffer, bytes(16), np.dtype("f8"), (2,), "Q"), "order"),

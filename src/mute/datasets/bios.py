@@ -69,18 +69,21 @@ def load_bias_in_bios(path: str | os.PathLike[str], *, encoding: str = "bert") -
         matrix = read_matrix(source)
         stored = {column: folder / encoding / f"{part}_{column}.npy" for column in "zy"}
         labels = {column: read_strings(file).tolist() for column, file in stored.items() if file.is_file()}
+        for column, values in labels.items():
+            _check_rows(source, matrix, stored[column], values)
         used = [source, *(stored[column] for column in labels)]
         pickled = folder / f"{part}.pickle"
         if pickled.is_file() or len(labels) < 2:
             people = _people(folder, part)
             used.append(pickled)
-            labels = {"z": people["g"], "y": people["p"]} | labels
             _check_rows(source, matrix, pickled, people["g"])
+            texts_with = {"z": people["g"], "y": people["p"]}
+            for column, values in labels.items():
+                _check_same(stored[column], values, pickled, texts_with[column])
+            labels = texts_with | labels
             names += shortened(people["hard_text_untokenized"])
         else:
             names += [f"{part} {row}" for row in range(len(matrix))]
-        for column, values in labels.items():
-            _check_rows(source, matrix, stored[column], values)
         z += _genders(labels["z"], stored["z"] if stored["z"] in used else pickled)
         y += labels["y"]
         split += [ours] * len(matrix)
@@ -163,6 +166,16 @@ def _people(folder: Path, part: str) -> dict[str, list[str]]:
 def _check_rows(source: Path, matrix: Any, path: Path, rows: Any) -> None:
     if len(rows) != len(matrix):
         raise MuteError(f"{path} has {len(rows)} rows where {source} has {len(matrix)}: they must belong together")
+
+
+def _check_same(path: Path, labels: list[str], pickled: Path, others: list[str]) -> None:
+    # Else the texts would stand beside the embeddings of other people.
+    for row, (label, other) in enumerate(zip(labels, others, strict=True)):
+        if label != other:
+            raise MuteError(
+                f"{path} and {pickled} differ in row {row} (counted from 0), {label!r} and {other!r}: they must belong "
+                "together, so move the pickle away if it is another version"
+            )
 
 
 def _genders(labels: Any, path: Path) -> list[str]:

@@ -217,9 +217,8 @@ def _from_pickles(folder: Path) -> tuple[Any, ...]:
         file = file_in(folder, name, how)
         frame = read_pickle(file)
         needed = (*_RELIGIONS, "toxicity", "embedded")
-        missing = [
-            column for column in needed if not isinstance(frame, dict) or not isinstance(frame.get(column), np.ndarray)
-        ]
+        columns = frame if isinstance(frame, dict) else {}
+        missing = [column for column in needed if not isinstance(columns.get(column), np.ndarray)]
         if missing:
             raise MuteError(f"{file} has no column {missing[0]!r}: a DataFrame with {', '.join(needed)} is expected")
         if len({frame[column].shape for column in needed}) != 1:

@@ -102,7 +102,8 @@ def stand_in(module: str, name: str) -> type[StandIn]:
     MuteError
         If it is neither plain data, nor numpy's arrays, nor a part of a DataFrame.
     """
-    source = f"{_RENAMED.get(module, module)}.{name}"
+    # Names of the file's choice end up in messages: a line break or a code of the terminal must not.
+    source = f"{_RENAMED.get(module, module)}.{name}".encode("unicode_escape").decode("ascii")[:120]
     if source not in _KNOWN and module.split(".")[0] not in _FRAMES:
-        raise MuteError(f"asks for {module}.{name}: only plain data, arrays and DataFrames are read")
+        raise MuteError(f"asks for {source}: only plain data, arrays and DataFrames are read")
     return type("StandIn", (StandIn,), {"__slots__": (), "source": source})

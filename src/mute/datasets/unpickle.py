@@ -147,7 +147,7 @@ def _unpickled(file: BinaryIO, path: str | os.PathLike[str]) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    text = " ".join(str(error).split())
+    text = "".join(letter for letter in " ".join(str(error).split()) if letter.isprintable())
     return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
 
 
@@ -257,11 +257,11 @@ def _dtype(code: Any, state: Any) -> np.dtype[Any]:
     if state is not None:
         order, subarray, names = state[1:4]
     if not isinstance(code, str) or subarray is not None or names is not None or _DTYPE.fullmatch(code) is None:
-        raise MuteError(f"holds an array of dtype {str(code)[:40]}: only numbers, strings and plain objects are read")
+        raise MuteError(f"holds an array of dtype {ascii(code)[:40]}: only numbers, strings and plain objects are read")
     if code.startswith("O"):
         return np.dtype(object)
     if order not in ("<", ">", "|", "="):
-        raise MuteError(f"holds an array of byte order {str(order)[:40]!r}: fetch it again")
+        raise MuteError(f"holds an array of byte order {ascii(order)[:40]}: fetch it again")
     return np.dtype(code).newbyteorder(order)
 
 
@@ -270,7 +270,7 @@ def _array(data: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
     if not isinstance(dtype, np.dtype) or order not in ("C", "F"):
         raise MuteError("holds an array without a proper dtype or order: fetch it again")
     if not isinstance(shape, tuple) or not all(type(size) is int and size >= 0 for size in shape):
-        raise MuteError(f"holds an array of shape {str(shape)[:60]}: fetch it again")
+        raise MuteError(f"holds an array of shape {ascii(shape)[:60]}: fetch it again")
     count = math.prod(shape)
     if dtype.kind == "O":
         parts = data if isinstance(data, list) else []
