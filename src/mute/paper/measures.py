@@ -100,8 +100,11 @@ def near(X: NDArray, Q: NDArray, share: float = 0.01) -> float:
     return float(np.mean([len(np.intersect1d(a, b)) for a, b in zip(before, after, strict=True)]) / k)
 
 
-def wordsim(vectors: NDArray, words: Words) -> float:
-    """Spearman correlation of cosines with human judgements."""
+def wordsim(vectors: NDArray, words: Words) -> dict[str, float]:
+    """Spearman correlation of cosines with the human judgements of each survey."""
     from mute.evaluation.utility import similarity_correlation
 
-    return similarity_correlation(vectors, vectors, words.names, words.pairs)[0].value
+    return {
+        name: similarity_correlation(vectors, vectors, words.names, pairs)[0].value
+        for name, pairs in words.surveys.items()
+    }

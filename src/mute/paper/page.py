@@ -22,13 +22,25 @@ from mute.paper.synthetic import SHIFTS, draw_synthetic
 __all__ = ["write_page"]
 
 NAMES = {
-    "none": "original", "original": "original", "mute-paper": "MUtE (the paper's setting)",
-    "mute": "MUtE (default here)", "mute-oracle": "MUtE* (told the class)", "farm": "FaRM", "kram": "KRaM",
-    "leace": "LEACE", "qleace": "QLEACE", "taco": "TaCo (50 of 100 dropped)", "leopard-cascaded": "LEOPARD (cascaded)",
-    "duplicate": "every row twice (control)", "mean-difference": "Mean Diff",
-    "linear-ot-paper": "Linear OT (ridge 0.01)", "linear-ot": "Linear OT (ridge chosen)", "mute-disjoint": "MUtE, labels of other rows",
-    "mlp-surrogate": "MLP copy", "linear-surrogate": "one matrix for each class",
-}  # fmt: skip
+    "none": "original",
+    "original": "original",
+    "mute-paper": "MUtE (the paper's setting)",
+    "mute": "MUtE (default here)",
+    "mute-oracle": "MUtE* (told the class)",
+    "farm": "FaRM",
+    "kram": "KRaM",
+    "leace": "LEACE",
+    "qleace": "QLEACE",
+    "taco": "TaCo (50 of 100 dropped)",
+    "leopard-cascaded": "LEOPARD (cascaded)",
+    "duplicate": "every row twice (control)",
+    "mean-difference": "Mean Diff",
+    "linear-ot-paper": "Linear OT (ridge 0.01)",
+    "linear-ot": "Linear OT (ridge chosen)",
+    "mute-disjoint": "MUtE, labels of other rows",
+    "mlp-surrogate": "MLP copy",
+    "linear-surrogate": "one matrix for each class",
+}
 
 
 def write_page(results: Results, folder: Path) -> Path:
@@ -191,8 +203,9 @@ def _words(results: Results, folder: Path) -> list[str]:
     if about is None:
         return ["## Word vectors", "", "Left out: no words."]
     found = _erased(results, "glove", CORE)
-    judged = about["words"]
-    head = ("method", "WordSim, paper", "WordSim, here", "nearest 1 %, paper", "nearest 1 %, here",
+    first, *others = about["surveys"] or ["WordSim"]
+    asked = ", ".join(f"{name}: {n} pairs" for name, n in about["surveys"].items()) or "none at hand"
+    head = ("method", "WordSim, paper", f"{first}, here", *others, "nearest 1 %, paper", "nearest 1 %, here",
             "nearest 1 %, new rows", "probe, paper", "probe, fresh", "strongest, fresh")  # fmt: skip
     cells = []
     for label, rows in found.items():
@@ -201,7 +214,7 @@ def _words(results: Results, folder: Path) -> list[str]:
             (
                 NAMES.get(label, label),
                 "–" if theirs[0] is None else f"{theirs[0]:.2f}",
-                pm(_pick(rows, "wordsim")),
+                *(pm(_pick(rows, "wordsim", survey)) for survey in (first, *others)),
                 "–" if theirs[1] is None else f"{theirs[1]:.2f}",
                 pm(_pick(rows, "near_paper")),
                 pm(_pick(rows, "near_new")),
@@ -213,8 +226,8 @@ def _words(results: Results, folder: Path) -> list[str]:
     return [
         "## Word vectors",
         "",
-        f"Spearman correlation of cosines with human judgements ({judged or 'no vectors of these words at hand'}), and "
-        "which part of their nearest 1 % rows keep: as the paper counts (rows of the fit, each its own neighbour), and "
+        f"Spearman correlation of cosines with human judgements ({asked}), and which part of their nearest 1 % rows "
+        "keep: as the paper counts (rows of the fit, each its own neighbour), and "
         "on new rows without itself, less what chance gives. A method that must be told the class has no answer for "
         "other words.",
         "",
@@ -292,7 +305,7 @@ def _surrogates(results: Results, folder: Path) -> list[str]:
         "## Copies of MUtE",
         "",
         "*As paper*: classifiers and probe learned on the flow's own outputs, and are tested on the copy's. The other "
-        "columns: all learned on the copy's outputs. Time is for the test rows, on one thread if jobs run side by side.",
+        "columns: all learned on the copy's outputs. Time is for the test rows; on one thread if jobs run side by side.",
     ]
     for name, theirs in SURROGATE.items():
         rows = results.of("copy", problem=name)

@@ -150,47 +150,43 @@ def task_of(data: Dataset) -> NDArray:
 
 @dataclass(frozen=True)
 class Words:
-    """Vectors of words that people have compared, and what they said."""
+    """Vectors of words that people have compared, and what they said, by the name of the survey; the first is the main."""
 
     names: Sequence[str]
     vectors: NDArray[np.float32]
-    pairs: Sequence[tuple[str, str, float]]
-    title: str
+    surveys: dict[str, Sequence[tuple[str, str, float]]]
 
 
-def words_of(path: str | None, *, shipped: bool = False, pairs: str | None = None) -> Words | None:
-    """Words for the correlation with human judgements; None where there are none at hand.
+def words_of(path: str | None, *, pairs: str | None = None) -> Words:
+    """Words for the correlation with human judgements.
 
     Parameters
     ----------
     path : str, optional
-        The authors' GloVe folder, with ``glove-top-150k.pickle``; else the prepared vectors.
-    shipped : bool
-        The set that ships with the package has too few of the words.
+        The authors' GloVe folder, with ``glove-top-150k.pickle`` and WordSim; else the prepared vectors.
     pairs : str, optional
-        File of judgements; by default the similarity part of WordSim-353 in the authors' folder, else the prepared
-        WordSim-353, all of it.
+        File of judgements to come first. The paper's is the part of WordSim-353 for similarity, 203 pairs; the prepared
+        one has all 353.
     """
     import mute.datasets as datasets
 
-    if shipped:
-        return None
+    surveys: dict[str, Any] = {}
+    gold = "evaluation/ws353simrel/wordsim353_sim_rel/wordsim_similarity_goldstandard.txt"
+    if pairs is not None or path is not None:
+        file = Path(pairs) if pairs is not None else Path(path or "") / gold
+        surveys[file.stem] = datasets.load_word_pairs(file)
     if path is not None:
-        folder = Path(path)
-        gold = folder / "evaluation/ws353simrel/wordsim353_sim_rel/wordsim_similarity_goldstandard.txt"
-        names, vectors = datasets.load_word_vectors(folder / "glove-top-150k.pickle")
-        judged = datasets.load_word_pairs(pairs or gold)
-        title = f"{len(judged)} pairs of {Path(pairs or gold).name}"
+        names, vectors = datasets.load_word_vectors(Path(path) / "glove-top-150k.pickle")
     else:
         names, vectors = datasets.load_words("glove")
-        judged = datasets.load_word_pairs(pairs) if pairs else datasets.load_pairs("wordsim353")
-        title = f"{len(judged)} pairs of {Path(pairs).name if pairs else 'WordSim-353'}"
-    asked = {word.lower() for a, b, _ in judged for word in (a, b)}
+        surveys |= {name: datasets.load_pairs(name) for name in ("wordsim353", "simlex999", "men")}
+    # GloVe's words are in lower case.
+    surveys = {name: [(a.lower(), b.lower(), score) for a, b, score in judged] for name, judged in surveys.items()}
+    asked = {word for judged in surveys.values() for a, b, _ in judged for word in (a, b)}
     known = [row for row, name in enumerate(names) if name in asked]
     if not known:
         raise MuteError(f"none of the {len(asked)} words that people have compared has a vector; check the two files")
-    judged = [(a.lower(), b.lower(), score) for a, b, score in judged]
-    return Words([names[row] for row in known], np.asarray(vectors[known], np.float32), judged, title)
+    return Words([names[row] for row in known], np.asarray(vectors[known], np.float32), surveys)
 
 
 def describe(data: Problem) -> dict[str, Any]:

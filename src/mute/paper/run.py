@@ -153,7 +153,8 @@ def run(
         problems[name], prints[name] = describe(data), _print_of(data)
     if "glove" in problems:
         words = _words(plan)
-        problems["glove"]["words"] = None if words is None else words.title
+        surveys = {} if words is None else words.surveys
+        problems["glove"]["surveys"] = {name: len(pairs) for name, pairs in surveys.items()}
     jobs = plan.jobs(problems)
     parts = folder / "parts"
     parts.mkdir(parents=True, exist_ok=True)
@@ -252,12 +253,13 @@ def _loaded(name: str, path: str | None, most_rows: int | None, shipped: bool) -
 
 
 def _words(plan: Plan) -> Words | None:
-    return _loaded_words(plan.paths.get("glove"), _shipped(plan), plan.pairs)
+    """The words that people have compared; the set that ships with the package has too few of them."""
+    return None if _shipped(plan) else _loaded_words(plan.paths.get("glove"), plan.pairs)
 
 
 @lru_cache(maxsize=1)
-def _loaded_words(path: str | None, shipped: bool, pairs: str | None) -> Words | None:
-    return words_of(path, shipped=shipped, pairs=pairs)
+def _loaded_words(path: str | None, pairs: str | None) -> Words:
+    return words_of(path, pairs=pairs)
 
 
 def _print_of(data: Problem) -> str:
