@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from mute.artifacts import eraser_from_artifact, eraser_to_artifact
 from mute.conditional import Invertible
 from mute.diagnostics import Diagnostics, diagnose
-from mute.errors import WeakResultWarning
+from mute.errors import MuteError, WeakResultWarning
 from mute.fitting import FlowFitter
 from mute.flow import BLOCK_ROWS
 from mute.marginals import Histogram, Quantile, make_marginal
@@ -316,6 +317,18 @@ class MUtE(Invertible):
             return out
         limits = np.finfo(ops.precision)
         return out * (ops.norm(x) / ops.clip(ops.norm(out), float(limits.tiny), float(limits.max)))
+
+    def first_layers(self, n: int) -> Self:
+        """The same eraser with its first `n` layers only: what a fit with ``n_iterations=n`` would give."""
+        check_is_fitted(self)
+        check_whole_number("n", n)
+        if n > self.n_iterations_:
+            raise MuteError(f"there are {self.n_iterations_} layers, not {n}")
+        short: Any = copy(self)
+        short.flow_, short.n_iterations_, short.n_iterations = self.flow_.layers(0, n), n, n
+        if self.diagnostics_ is not None:
+            short.diagnostics_ = replace(self.diagnostics_, figures=self.diagnostics_.figures[:, :n])
+        return short
 
     def flags(self, X: Any, concept: Any = None, *, margin: float = 0.2) -> Flags:
         """Which rows to look at twice: outside the range of the fit, or routed with a lead of less than `margin`."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mute.datasets.dataset import Dataset
-from mute.datasets.sources import (
+from mute.datasets.reading import (
     file_in,
     fingerprints,
     folder_at,

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 
 from mute.datasets.dataset import Dataset
-from mute.datasets.sources import file_in, fingerprints, folder_at, read_matrix, stack_parts
+from mute.datasets.reading import file_in, fingerprints, folder_at, read_matrix, stack_parts
 
 __all__ = ["load_dial"]
 

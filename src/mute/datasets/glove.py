@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.datasets.dataset import Dataset
-from mute.datasets.sources import file_in, fingerprints, folder_at, stack_parts
+from mute.datasets.reading import file_in, fingerprints, folder_at, stack_parts
 from mute.datasets.unpickle import read_pickle
 from mute.errors import MuteError
 

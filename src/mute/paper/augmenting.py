@@ -10,7 +10,7 @@ from sklearn.frozen import FrozenEstimator
 from mute.datasets import Dataset
 from mute.evaluation.augmentation import CounterfactualAugmentation
 from mute.methods import make
-from mute.paper.measures import network, task_figures, trained
+from mute.paper.measures import fit_as_paper, network, task_figures, trained
 from mute.paper.problems import Problem, part_of, rows_for, task_of
 
 __all__ = ["TWINS", "augmented"]
@@ -23,8 +23,8 @@ TWINS: dict[str, tuple[str, dict[str, Any], str]] = {
     "mean-difference": ("mean-difference", {"router": None}, "oracle"),
     "linear-ot-paper": ("linear-ot:paper", {"router": None}, "oracle"),
     "linear-ot": ("linear-ot", {"router": None}, "oracle"),
-    "mute-oracle": ("mute:paper-{}", {"router": None, "diagnostics": False}, "oracle"),
-    "mute-disjoint": ("mute:paper-{}", {"diagnostics": False}, "disjoint"),
+    "mute-oracle": ("as-paper", {"router": None}, "oracle"),
+    "mute-disjoint": ("as-paper", {}, "disjoint"),
 }
 
 
@@ -39,10 +39,14 @@ def augmented(data: Problem, label: str, seed: int) -> dict[str, Any]:
     half[np.random.default_rng(seed).permutation(len(half))[: len(half) // 2]] = True
     mine, others = part_of(data.fit, half), part_of(data.fit, ~half)
     control = label if method == "none" else None
-    eraser = make(method.format(data.name), **settings, random_state=seed)
-    if method != "none":
-        known = mine if labelled == "oracle" else others
-        eraser.fit(rows_for(method, known.X), known.z)
+    known = mine if labelled == "oracle" else others
+    if method == "as-paper":
+        eraser = fit_as_paper(
+            data.name, rows_for(method, known.X), known.z, rows_for(method, data.fresh.X), data.fresh.z, seed,
+            its_layers=data.its_layers, **settings,
+        )  # fmt: skip
+    else:
+        eraser = make(method, **settings, random_state=seed).fit(known.X, known.z)
     model = CounterfactualAugmentation(
         network(seed, 100), FrozenEstimator(eraser), control=control, oracle=labelled == "oracle" or None,
         random_state=seed,

@@ -9,7 +9,7 @@ import numpy as np
 
 from mute.evaluation.utility import neighbourhood_overlap, paper_mse
 from mute.methods import METHODS, make, method_of
-from mute.paper.measures import judge_task, kept, near, probe, strongest, wordsim
+from mute.paper.measures import fit_as_paper, judge_task, kept, near, probe, strongest, wordsim
 from mute.paper.problems import Problem, Words, rows_for, task_of
 from mute.paper.published import FAIRNESS
 
@@ -22,9 +22,6 @@ CORE = ("none", "mute-paper", "mute", "mute-oracle", "farm", "kram", "leace", "q
 DROPPED = (5, 25, 50, 75, 95)
 LAYERS = (5, 20, 50)
 
-# What is not reported is not worth its time.
-_QUIET = {"diagnostics": False}
-
 
 def entries(problem: str, *, every: bool) -> dict[str, tuple[str, dict[str, Any]]]:
     """Label to (method, settings): the core, points along the curves and, if `every`, all other methods.
@@ -33,14 +30,13 @@ def entries(problem: str, *, every: bool) -> dict[str, tuple[str, dict[str, Any]
     MUtE, but not of LEOPARD, whose rank may exceed the number of columns here.
     """
     found: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in CORE}
-    found["mute"] = ("mute", _QUIET)
-    found["mute-paper"] = (f"mute:paper-{problem}", _QUIET)
-    found["mute-oracle"] = (f"mute:paper-{problem}", {"router": None, **_QUIET})
+    found["mute"] = ("mute", {"diagnostics": False})
+    found["mute-paper"], found["mute-oracle"] = ("as-paper", {}), ("as-paper", {"router": None})
     found["farm"], found["kram"] = (f"farm:paper-{problem}", {}), (f"kram:paper-{problem}", {})
     found["taco"] = ("taco:paper", {"n_drop": 50})
     if every:
         found |= {f"taco-{n}": ("taco:paper", {"n_drop": n}) for n in DROPPED if n != 50}
-        found |= {f"mute-{n}": (f"mute:paper-{problem}", {"n_iterations": n, **_QUIET}) for n in LAYERS}
+        found |= {f"mute-{n}": ("as-paper", {"n_iterations": n}) for n in LAYERS}
         copies = [name for name in METHODS if name.endswith("-surrogate")]  # they have a study of their own
         found |= {name: (name, {}) for name in METHODS if name not in found and name not in copies}
     return found
@@ -55,7 +51,7 @@ def erase(
     ----------
     data : Problem
     method : str
-        Name in `METHODS`, with a preset where wanted.
+        Name in `METHODS`, with a preset where wanted, or "as-paper" for MUtE with the paper's settings.
     settings : dict
     seed : int
         Of the fit, of the probes and of the task classifier.
@@ -64,11 +60,14 @@ def erase(
     """
     fit, fresh, test = data.fit, data.fresh, data.test
     start = time.perf_counter()
-    limits = {"n_components": min(100, fit.X.shape[1])} if method == "taco:paper" else {}
-    if "n_drop" in settings and limits:
-        limits["n_drop"] = min(settings["n_drop"], limits["n_components"] - 1)
-    eraser = make(method, **{**settings, **limits}, random_state=seed)
-    eraser.fit(rows_for(method, fit.X), fit.z, **({"task": fit.y} if method_of(method).task else {}))
+    if method == "as-paper":
+        eraser = fit_as_paper(
+            data.name, rows_for(method, fit.X), fit.z, rows_for(method, fresh.X), fresh.z, seed,
+            its_layers=data.its_layers, **settings,
+        )  # fmt: skip
+    else:
+        eraser = make(method, **settings, random_state=seed)
+        eraser.fit(fit.X, fit.z, **({"task": fit.y} if method_of(method).task else {}))
     seconds = time.perf_counter() - start
     told = getattr(eraser, "needs_concept", False)
     Q_fit, Q_fresh, Q_test = (

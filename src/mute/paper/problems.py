@@ -41,6 +41,11 @@ class Problem:
     fresh: Dataset
     test: Dataset
 
+    @property
+    def its_layers(self) -> bool:
+        """Whether the paper's number of layers suits: there are as many rows for each column as it had, or more."""
+        return self.name == "glove" or not self.stand_in
+
 
 # Name to (loader of the authors' files, stand-in, title of the paper's, title of the stand-in).
 PROBLEMS: dict[str, tuple[str, str, str, str]] = {
@@ -138,7 +143,7 @@ def part_of(data: Dataset, rows: NDArray[np.bool_]) -> Dataset:
 
 def rows_for(method: str, X: NDArray) -> NDArray:
     """Rows in the precision that a method needs: the paper's floors are finer than float32 can tell."""
-    return X.astype(np.float64) if method.startswith("mute:paper") else X
+    return X.astype(np.float64) if method == "as-paper" else X
 
 
 def task_of(data: Dataset) -> NDArray:
@@ -150,7 +155,7 @@ def task_of(data: Dataset) -> NDArray:
 
 @dataclass(frozen=True)
 class Words:
-    """Vectors of words that people have compared, and what they said, by the name of the survey; the first is the main."""
+    """Vectors of words that people have compared, and what they said, by survey; the first is the main one."""
 
     names: Sequence[str]
     vectors: NDArray[np.float32]
