@@ -1,0 +1,141 @@
+"""The sizes and weights of an encoder, read from its folder and checked against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.errors import MuteError
+
+__all__ = ["KINDS", "Architecture", "read_weights"]
+
+# What the parts of a layer are called: query, key, value, output, and the LayerNorm after it.
+KINDS: dict[str, tuple[str, str, str, str, str]] = {
+    "bert": (
+        "attention.self.query",
+        "attention.self.key",
+        "attention.self.value",
+        "attention.output.dense",
+        "attention.output.LayerNorm",
+    ),
+    "mpnet": (
+        "attention.attn.q",
+        "attention.attn.k",
+        "attention.attn.v",
+        "attention.attn.o",
+        "attention.LayerNorm",
+    ),
+}
+
+
+class Architecture:
+    """The sizes of an encoder, out of its ``config.json``.
+
+    Parameters
+    ----------
+    config : dict
+        The content of the file.
+    where : path
+        The file, for messages.
+
+    Attributes
+    ----------
+    kind : {"bert", "mpnet"}
+    width, depth, heads, inner, positions, vocabulary : int
+        Hidden size, layers, attention heads, size of the feed-forward part, rows of the table of positions, words.
+    buckets, types : int
+        Buckets of relative positions (MPNet), types of tokens (BERT).
+    padding : int
+        Id of the padding token.
+    epsilon : float
+        Of the LayerNorms.
+    max_tokens : int
+        Longest text, in tokens.
+    """
+
+    def __init__(self, config: Mapping[str, Any], where: Path) -> None:
+        self._config, self._where = config, where
+        self.kind: str = config["model_type"]
+        self.width = self._whole("hidden_size")
+        self.depth = self._whole("num_hidden_layers")
+        self.heads = self._whole("num_attention_heads")
+        self.inner = self._whole("intermediate_size")
+        self.positions = self._whole("max_position_embeddings")
+        self.vocabulary = self._whole("vocab_size")
+        mpnet = self.kind == "mpnet"
+        self.buckets = self._whole("relative_attention_num_buckets", 32) if mpnet else 0
+        self.types = 0 if mpnet else self._whole("type_vocab_size", 2)
+        self.padding = self._whole("pad_token_id", 1 if mpnet else 0, least=0)
+        epsilon = config.get("layer_norm_eps", 1e-12)
+        if not isinstance(epsilon, int | float) or not 0 <= epsilon < 1:
+            raise MuteError(f"{where}: layer_norm_eps must be a small number, not {epsilon!r}")
+        self.epsilon = float(epsilon)
+        if self.width % self.heads:
+            raise MuteError(f"{where}: hidden_size {self.width} cannot be shared among {self.heads} attention heads")
+        # MPNet counts positions from the one after that of the padding.
+        self.max_tokens = self.positions - (self.padding + 1 if mpnet else 0)
+        if self.max_tokens < 1 or self.padding >= self.vocabulary:
+            raise MuteError(f"{where}: pad_token_id {self.padding} does not fit the other sizes")
+
+    def _whole(self, name: str, default: int | None = None, least: int = 1) -> int:
+        value = self._config.get(name, default)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise MuteError(f"{self._where}: {name} must be a whole number from {least}, not {value!r}")
+        return value
+
+
+def read_weights(path: Path, arch: Architecture) -> dict[str, NDArray[np.float32]]:
+    """Read the tensors that the encoder needs, in single precision, under their names without prefix.
+
+    A prefix such as ``bert.`` and the older names ``gamma`` and ``beta`` of LayerNorms are understood; heads for other
+    purposes are left out.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    shapes = _shapes(arch)
+    out: dict[str, NDArray[np.float32]] = {}
+    try:
+        with safe_open(path, framework="np") as file:
+            stored = {_plain(name): name for name in file.keys()}  # noqa: SIM118  (not a mapping)
+            words = "embeddings.word_embeddings.weight"
+            prefix = next((name.removesuffix(words) for name in stored if name.endswith(words)), "")
+            for name, shape in shapes.items():
+                if prefix + name not in stored:
+                    raise MuteError(f"{path} has no tensor {prefix + name!r}: it holds no {arch.kind} encoder")
+                found = tuple(file.get_slice(stored[prefix + name]).get_shape())
+                if found != shape:
+                    raise MuteError(f"{path}: {name} has shape {found}, its config.json asks for {shape}")
+                out[name] = file.get_tensor(stored[prefix + name]).astype(np.float32, copy=False)
+    except (SafetensorError, OSError) as error:
+        raise MuteError(f"{path} cannot be read ({error}): it may be cut short, so fetch it again") from error
+    return out
+
+
+def _plain(name: str) -> str:
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+
+
+def _shapes(arch: Architecture) -> dict[str, tuple[int, ...]]:
+    """The tensors of an encoder and their shapes; matrices are (out, in)."""
+    d = arch.width
+    out: dict[str, tuple[int, ...]] = {
+        "embeddings.word_embeddings.weight": (arch.vocabulary, d),
+        "embeddings.position_embeddings.weight": (arch.positions, d),
+    }
+    if arch.kind == "mpnet":
+        out["encoder.relative_attention_bias.weight"] = (arch.buckets, arch.heads)
+    else:
+        out["embeddings.token_type_embeddings.weight"] = (arch.types, d)
+    dense = dict.fromkeys(KINDS[arch.kind][:4], (d, d))
+    dense |= {"intermediate.dense": (arch.inner, d), "output.dense": (d, arch.inner)}
+    norms = ["embeddings.LayerNorm"]
+    for layer in range(arch.depth):
+        at = f"encoder.layer.{layer}."
+        norms += [at + KINDS[arch.kind][4], at + "output.LayerNorm"]
+        for name, shape in dense.items():
+            out |= {f"{at}{name}.weight": shape, f"{at}{name}.bias": shape[:1]}
+    return out | {f"{name}.{part}": (d,) for name in norms for part in ("weight", "bias")}
