@@ -1,4 +1,4 @@
-"""The command line: fit, erase, counterfactual, inspect, methods, demo; `judging` and `distilling` have the others.
+"""The command line: fit, erase, counterfactual, inspect, methods, demo; `judging`, `distilling`, `data` have more.
 
 Exit codes: 0 done; 1 something given cannot be used (one line says what); 2 the command itself is misspelt;
 3 and 4 the verdict of an audit; 130 interrupted.
@@ -83,6 +83,7 @@ class RouterName(StrEnum):
 
 def run() -> None:
     """Run the command line; errors of the user's making end in one line and exit code 1."""
+    import mute.cli.data
     import mute.cli.distilling
     import mute.cli.judging
     import mute.cli.paper  # noqa: F401  (they add their commands)

@@ -84,7 +84,6 @@ def encode(
     whole, parts = _places(Path(cache), encoder.fingerprint, given)
     stored = _read(whole, len(given), encoder.dimension)
     if stored is None:
-        _make(parts)
         _encode_blocks(given, encoder, batch_size, parts, progress)
         _join(whole, parts, len(given))
         stored = _read(whole, len(given), encoder.dimension)
@@ -143,6 +142,7 @@ def _encode_blocks(texts: list[str], encoder: Encoder, batch_size: int, parts: P
         if progress is not None:
             progress(start, len(texts))
         rows = encoder(block, batch_size, progress=_later(progress, start, len(texts)))
+        _make(parts)
         with write_atomically(file) as target:
             np.save(target, rows)
 
@@ -155,8 +155,8 @@ def _read(file: Path, n_rows: int, n_columns: int | None) -> NDArray[np.float32]
     """The embeddings of a file, mapped into memory; None where it is absent, damaged or of another shape."""
     try:
         rows = np.lib.format.open_memmap(file, mode="r")
-    except (OSError, ValueError, SyntaxError):
-        # What numpy raises on headers that are no headers.
+    except Exception:
+        # Broad on purpose: on headers that are no headers numpy raises any of a dozen types.
         return None
     if rows.dtype != np.float32 or rows.ndim != 2 or rows.shape != (n_rows, n_columns or rows.shape[1]):
         return None
