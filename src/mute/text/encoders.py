@@ -22,7 +22,7 @@ from mute.text.transformer import build_graph
 from mute.text.weights import read_weights
 from mute.threads import for_each, resolve_threads
 
-__all__ = ["Encoder", "Progress", "load_encoder"]
+__all__ = ["Encoder", "Progress", "check_texts", "load_encoder"]
 
 Progress = Callable[[int, int], object]
 
