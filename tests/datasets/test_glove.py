@@ -206,7 +206,7 @@ def test_the_authors_files_and_their_split(tmp_path, sizes):
 
 
 def test_the_sizes_of_the_paper():
-    split = mute.datasets.glove._paper_split(21_996)
+    split = mute.datasets.glove.paper_split(21_996)
     assert [int((split == name).sum()) for name in ("fit", "validate", "test")] == [10_777, 4_620, 6_599]
 
 

@@ -21,7 +21,7 @@ from mute.datasets.bug import MASK, OCCUPATIONS, read_bug
 from mute.datasets.gender_words import PAIRS, gender_classes, gender_direction
 from mute.datasets.panda import RACES
 from mute.datasets.prepared import in_order, is_prepared, to_fetch
-from mute.datasets.word_vectors import read_glove, read_pairs, read_word2vec
+from mute.datasets.word_vectors import read_glove
 from mute.errors import MuteError
 from tiny_packages import adult, bug, glove, shelve
 
@@ -303,18 +303,9 @@ def test_damaged_glove_is_refused(tmp_path: Path, content: bytes) -> None:
         read_glove(tmp_path / "glove.json", 300)
 
 
-@pytest.mark.parametrize("content", [b"", b"2 3\n", b"1 2\nword 1234", b"one two\nword "])
-def test_damaged_word2vec_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "file.bin").write_bytes(content)
-    with pytest.raises(MuteError, match="not a binary word2vec file, or it is cut short"):
-        read_word2vec(tmp_path / "file.bin")
-
-
 def test_damaged_tables_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "table"
     path.write_text("one\ttwo\tthree\n")
-    with pytest.raises(MuteError, match="not two words and a number"):
-        read_pairs(path)
     with pytest.raises(MuteError, match="has no column 'tokens'"):
         read_bug(path)
     path.write_bytes(bug().replace(b"['The', 'nurse'", b"[exit(), 'nurse'"))

@@ -6,7 +6,7 @@ import pytest
 import mute.datasets as datasets
 from mute.datasets import Dataset
 from mute.errors import MuteError
-from mute.paper import run as running
+from mute.paper import running
 
 GROUPS = ("arts", "health", "law", "science", "trades")
 
@@ -18,7 +18,7 @@ def made_up(name: str) -> Dataset:
     gender = rng.integers(2, size=n)
     group = rng.integers(5, size=n)
     X = rng.normal(size=(n, d))
-    X[:, 0] += 2 * gender
+    X[:, 0] += 4 * gender
     X[:, 1] *= 1 + gender
     X[:, 2] += group
     labels, groups = np.array(["female", "male"])[gender], np.array(GROUPS)[group]

@@ -64,7 +64,7 @@ def test_words_have_no_task():
 
 def test_the_paper_s_maps_get_double_precision():
     X = np.ones((2, 2), np.float32)
-    assert rows_for("mute:paper-glove", X).dtype == np.float64
+    assert rows_for("as-paper", X).dtype == np.float64
     assert rows_for("mute", X).dtype == np.float32
 
 

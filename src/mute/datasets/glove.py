@@ -14,7 +14,7 @@ from mute.datasets.reading import file_in, fingerprints, folder_at, stack_parts
 from mute.datasets.unpickle import read_pickle
 from mute.errors import MuteError
 
-__all__ = ["load_glove_gender"]
+__all__ = ["load_glove_gender", "paper_split"]
 
 _FILE = "glove_gender.safetensors"
 _PICKLES = {"male": "male_words.pkl", "female": "fem_words.pkl", "neutral": "neut_words.pkl"}
@@ -116,7 +116,7 @@ def _authors(path: str | os.PathLike[str]) -> Dataset:
         X=stack_parts(parts),
         z=np.array(z),
         names=np.array(words),
-        split=_paper_split(len(words)),
+        split=paper_split(len(words)),
         provenance={
             "source": "GloVe words in three gender classes, Ravfogel et al. (2020)",
             "citation": "Pennington, Socher and Manning (2014), GloVe, EMNLP; Ravfogel et al. (2020), Null It Out, ACL",
@@ -140,7 +140,8 @@ def _vectors(path: Path) -> tuple[list[str], NDArray[Any]]:
     return list(content), vectors
 
 
-def _paper_split(n: int) -> NDArray[np.str_]:
+def paper_split(n: int) -> NDArray[np.str_]:
+    """The paper's parts of `n` words: 49 % to fit, 21 % to validate, 30 % to test."""
     from sklearn.model_selection import train_test_split
 
     kept, test = train_test_split(np.arange(n), test_size=0.3, random_state=0)

