@@ -1,8 +1,7 @@
 """`mute data encode`, run as a user runs it."""
 
 import json
-import sys
-import types
+import pickle
 
 import numpy as np
 import pytest
@@ -34,21 +33,13 @@ def folder(tmp_path_factory):
         writer.writerows(rows)
     pq.write_table(pa.Table.from_pylist(rows), place / "x.parquet")
     (place / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (place / "x.pickle").write_bytes(b"not read in this test")
+    (place / "x.pickle").write_bytes(pickle.dumps([{"text": text} for text in TEXTS]))
+    (place / "dict.pickle").write_bytes(pickle.dumps({"text": TEXTS}))
     return place
 
 
-@pytest.fixture
-def unpickled(monkeypatch):
-    """Stands in for the reader of pickles."""
-    held = [{"text": text} for text in TEXTS]
-    module = types.SimpleNamespace(read_pickle=lambda path: held)
-    monkeypatch.setitem(sys.modules, "mute.datasets.unpickle", module)
-    return held
-
-
 @pytest.mark.parametrize("spec", ["x.txt", "x.csv:text", "x.parquet:text", "x.jsonl:text", "x.pickle:text", "x.pickle"])
-def test_every_kind_of_file(cli, folder, spec, tmp_path, unpickled):
+def test_every_kind_of_file(cli, folder, spec, tmp_path):
     code, out, err = cli(
         "data", "encode", folder / spec, "-o", tmp_path / "x.npy", "--encoder", folder / "encoder", "--batch-size", 5
     )
@@ -139,9 +130,7 @@ def test_what_is_found_out_before_the_work(cli, folder, tmp_path):
     assert cli(*words, folder / "encoder", "-o", tmp_path / "x.npy", "--pooling", "max")[0] == 2
 
 
-def test_pickles_that_hold_something_else(cli, folder, tmp_path, monkeypatch):
-    module = types.SimpleNamespace(read_pickle=lambda path: {"text": TEXTS})
-    monkeypatch.setitem(sys.modules, "mute.datasets.unpickle", module)
+def test_pickles_that_hold_something_else(cli, folder, tmp_path):
     words = ["-o", tmp_path / "x.npy", "--encoder", folder / "encoder"]
-    code, _, err = cli("data", "encode", folder / "x.pickle:text", *words)
+    code, _, err = cli("data", "encode", folder / "dict.pickle:text", *words)
     assert code == 1 and "holds a dict: a list of dicts" in err

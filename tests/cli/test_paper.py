@@ -71,6 +71,7 @@ def test_an_interrupt_says_what_is_kept(cli, quick_jobs, tmp_path, monkeypatch):
 def test_what_cannot_be_is_said_in_one_line(cli, quick_jobs, tmp_path, words, message):
     code, _, err = cli("paper", *words, "-o", tmp_path / "page")
     assert code == 1 and message in err and err.count("\n") == 1
+    assert not (tmp_path / "page").exists()
 
 
 def test_a_folder_that_cannot_be_made(cli, quick_jobs, tmp_path):

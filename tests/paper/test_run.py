@@ -47,6 +47,7 @@ def test_every_method_is_in_the_trade_off():
     from mute.methods import METHODS
 
     assert {name for name in METHODS if not name.endswith("-surrogate")} <= set(entries("bios", every=True))
+    assert {"reversal-task", "taco-task"} & set(entries("glove", every=True)) == set()  # words have no task
 
 
 def test_seeds_of_the_paper_s_methods_and_of_the_others():

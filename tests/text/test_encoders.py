@@ -186,9 +186,7 @@ def test_the_fingerprint_follows_what_decides_the_embeddings(folder, tmp_path):
 
 
 def test_prepared_encoders(folder, monkeypatch):
-    import mute.datasets
-
-    monkeypatch.setattr(mute.datasets, "prepared_folder", {"minilm": folder}.__getitem__, raising=False)
+    monkeypatch.setattr("mute.text.encoders.prepared_folder", {"minilm": folder}.__getitem__)
     encoder = load_encoder("minilm")
     assert encoder.name == "minilm" and encoder.fingerprint == load_encoder(folder).fingerprint
 

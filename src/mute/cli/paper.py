@@ -59,10 +59,6 @@ def paper(
             raise MuteError(f"--data takes NAME=PATH, such as bios=data/biasbios, not {entry!r}")
         paths[name] = path
     plan = Plan(tuple(studies or STUDIES), paths, None if pairs is None else str(pairs), rows, runs, quick)
-    try:
-        (output / "parts").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise MuteError(f"cannot make the folder {output}: {error.strerror or error}") from error
     if again:
         for part in (output / "parts").glob("*.json"):
             part.unlink()

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from mute.cli.columns import check_unique, delimited_rows, import_arrow
 from mute.cli.readers import listed, pick, readable
 from mute.cli.tables import _locate
+from mute.datasets import read_pickle
 from mute.errors import MuteError
 
 __all__ = ["read_texts"]
@@ -83,7 +83,7 @@ def _json_lines(path: Path, key: str | None) -> list[Any]:
 
 
 def _pickle(path: Path, key: str | None) -> list[Any]:
-    rows = import_module("mute.datasets.unpickle").read_pickle(path)
+    rows = read_pickle(path)
     if not isinstance(rows, list | tuple):
         raise MuteError(f"{path} holds a {type(rows).__name__}: a list of dicts, or of texts, is needed")
     return _values(path, rows, key)

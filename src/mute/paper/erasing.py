@@ -37,8 +37,10 @@ def entries(problem: str, *, every: bool) -> dict[str, tuple[str, dict[str, Any]
     if every:
         found |= {f"taco-{n}": ("taco:paper", {"n_drop": n}) for n in DROPPED if n != 50}
         found |= {f"mute-{n}": ("as-paper", {"n_iterations": n}) for n in LAYERS}
-        copies = [name for name in METHODS if name.endswith("-surrogate")]  # they have a study of their own
-        found |= {name: (name, {}) for name in METHODS if name not in found and name not in copies}
+        for name, method in METHODS.items():
+            copy = name.endswith("-surrogate")  # they have a study of their own
+            if name not in found and not copy and not (method.task and problem == "glove"):
+                found[name] = (name, {})
     return found
 
 

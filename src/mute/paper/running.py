@@ -163,7 +163,10 @@ def run(
         problems["glove"]["surveys"] = {name: len(pairs) for name, pairs in surveys.items()}
     jobs = plan.jobs(problems)
     parts = folder / "parts"
-    parts.mkdir(parents=True, exist_ok=True)
+    try:
+        parts.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MuteError(f"cannot make the folder {parts}: {error.strerror or error}") from error
     results = Results(plan, problems, left_out, {})
     waiting = []
     for job in jobs:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mute.datasets import prepared_folder
 from mute.errors import MuteError, missing_extra
 from mute.text.folders import Folder, why_not
 from mute.text.transformer import build_graph
@@ -90,8 +91,7 @@ def load_encoder(
         return _FunctionEncoder(spec, name, bool(normalise))
     if not isinstance(spec, str | os.PathLike):
         raise MuteError(f"an encoder is a name, a folder or a function, not {type(spec).__name__}")
-    # Looked up when asked for: most users of this module have a folder.
-    folder = Path(import_module("mute.datasets").prepared_folder(spec) if spec in _PREPARED else spec)
+    folder = prepared_folder(str(spec)) if spec in _PREPARED else Path(spec)
     reason = why_not(folder, pooling)
     if reason is None:
         return _OnnxEncoder(Folder(folder, pooling, max_tokens, normalise), name or str(spec))
