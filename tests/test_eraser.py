@@ -209,6 +209,20 @@ def test_flags_of_a_router_without_probabilities(data: tuple[NDArray, NDArray]) 
     assert not flags.low_margin.any()
 
 
+def test_first_layers_are_what_a_shorter_fit_gives(data: tuple[NDArray, NDArray]) -> None:
+    X, z = data
+    whole = MUtE(6, router="logistic", random_state=0).fit(X, z)
+    short = MUtE(2, router="logistic", random_state=0).fit(X, z)
+    first = whole.first_layers(2)
+    np.testing.assert_array_equal(first.transform(X), short.transform(X))
+    np.testing.assert_array_equal(first.diagnostics_.column("negentropy"), whole.diagnostics_.column("negentropy")[:2])
+    assert (first.n_iterations_, whole.n_iterations_) == (2, 6) and first.get_params()["n_iterations"] == 2
+    with pytest.raises(MuteError, match="there are 6 layers, not 7"):
+        whole.first_layers(7)
+    with pytest.raises(MuteError, match="whole number"):
+        whole.first_layers(0)
+
+
 def test_without_router_takes_the_router_off(routed: MUtE, data: tuple[NDArray, NDArray]) -> None:
     X, z = data
     bare = routed.without_router()

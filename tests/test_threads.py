@@ -8,6 +8,7 @@ import textwrap
 
 import pytest
 
+from mute import threads
 from mute.threads import for_each, resolve_threads
 
 PARTS = [slice(i, i + 1) for i in range(20)]
@@ -86,6 +87,13 @@ CASES = {
         """,
     "the second inside the first": "seen += pair(1)",
 }
+
+
+def test_libraries_are_searched_again_only_after_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = threads._libraries()
+    assert threads._libraries() is first
+    monkeypatch.setitem(sys.modules, "a module that was not there", sys)
+    assert threads._libraries() is not first
 
 
 @pytest.mark.parametrize("case", CASES)
