@@ -18,6 +18,12 @@ _COLOURS = {
 }  # fmt: skip
 _GREY = "#b5b5b5"
 
+# Points of one method that are joined: TaCo by what it drops, the paper's MUtE by its layers.
+_CURVES = {
+    "taco": ("taco-5", "taco-25", "taco", "taco-75", "taco-95"),
+    "mute-paper": ("mute-5", "mute-20", "mute-50", "mute-paper"),
+}
+
 
 def _mean(rows: list[dict[str, Any]], *path: str) -> tuple[float, float]:
     values = []
@@ -43,18 +49,20 @@ def tradeoff(panels: dict[str, Any], names: dict[str, str], core: Sequence[str],
             axes.axhline(chance, color="#c0392b", lw=1)
             if "none" in found:
                 axes.axhline(_mean(found["none"], key)[0], color="0.4", lw=1, ls=":")
-            for family, members in (("taco", ("taco-5", "taco-25", "taco", "taco-75", "taco-95")),
-                                    ("mute-paper", ("mute-5", "mute-20", "mute-50", "mute-paper"))):  # fmt: skip
-                line = [(_mean(found[m], "kept")[0], _mean(found[m], key)[0]) for m in members if m in found]
-                if len(line) > 1:
-                    axes.plot(*zip(*line, strict=True), color=_COLOURS[family], lw=0.8, alpha=0.6, zorder=1)
+            curves = {}
+            for family, members in _CURVES.items():
+                points = [m for m in members if m in found]
+                points.sort(key=lambda m: found[m][0]["layers"] or 0)
+                curves |= dict.fromkeys(points, _COLOURS[family])
+                line = [(_mean(found[m], "kept")[0], _mean(found[m], key)[0]) for m in points]
+                axes.plot(*zip(*line, strict=True), color=_COLOURS[family], lw=0.8, alpha=0.6, zorder=1)
             for label, rows in found.items():
                 (x, dx), (y, dy) = _mean(rows, "kept"), _mean(rows, key)
                 mine = label in core
-                colour = _COLOURS.get(label, _COLOURS.get(label.rpartition("-")[0], _GREY) if not mine else _GREY)
                 axes.errorbar(
-                    x, y, xerr=dx, yerr=dy, fmt="o" if mine else ".", ms=7 if mine else 5, color=colour, lw=1,
-                    zorder=3 if mine else 2, label=names.get(label, label) if mine and label != "none" else None,
+                    x, y, xerr=dx, yerr=dy, fmt="o" if mine else ".", ms=7 if mine else 5, lw=1,
+                    zorder=3 if mine else 2, color=_COLOURS[label] if mine else curves.get(label, _GREY),
+                    label=names.get(label, label) if mine and label != "none" else None,
                 )  # fmt: skip
             axes.set_title(f"{name}\n{title}" if axes is grid[0, column] else title, fontsize=10)
             axes.spines[["top", "right"]].set_visible(False)
@@ -64,7 +72,7 @@ def tradeoff(panels: dict[str, Any], names: dict[str, str], core: Sequence[str],
     handles, labels = grid[0, 0].get_legend_handles_labels()
     figure.legend(
         handles, labels, loc="outside right center", frameon=False, fontsize=9,
-        title="red: guessing; dotted: original\nsmall grey: all other methods",
+        title="red: guessing; dotted: original\nlines: drops of TaCo, layers of MUtE\nsmall grey: all other methods",
     )  # fmt: skip
     figure.savefig(path, dpi=110)
 

@@ -264,7 +264,9 @@ def _fairness(results: Results, folder: Path) -> list[str]:
                 for label, rows in _erased(results, name, CORE).items()
             ]
             head = ("method", *_TASK_HEAD, "probe, paper", "probe, fresh", "strongest, fresh")
-            lines += ["", f"### {name}: {results.problems[name]['title']}", "", *_table(head, cells)]
+            about = results.problems[name]
+            always = f"Always the commonest label: accuracy {about['trivial']:.3f}, no gaps."
+            lines += ["", f"### {name}: {about['title']}", "", always, "", *_table(head, cells)]
     return lines
 
 

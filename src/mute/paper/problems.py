@@ -194,6 +194,11 @@ def words_of(path: str | None, *, pairs: str | None = None) -> Words:
     return Words([names[row] for row in known], np.asarray(vectors[known], np.float32), surveys)
 
 
+def _commonest(labels: NDArray) -> Any:
+    names, counts = np.unique(labels, return_counts=True)
+    return names[counts.argmax()]
+
+
 def describe(data: Problem) -> dict[str, Any]:
     """What a reader must know of it."""
     z = np.unique(data.test.z, return_counts=True)[1]
@@ -205,5 +210,6 @@ def describe(data: Problem) -> dict[str, Any]:
         "classes": len(z),
         "majority": float(z.max() / z.sum()),
         "task": None if data.fit.y is None else len(np.unique(data.fit.y)),
+        "trivial": None if data.fit.y is None else float(np.mean(data.test.y == _commonest(data.fit.y))),
         "source": str(data.fit.provenance.get("source", "")),
     }

@@ -104,7 +104,8 @@ def _moves(axes: Any, eraser: Any, x: NDArray, colours: NDArray, rows: NDArray, 
 def _shade(axes: Any, predict: Any, x: NDArray) -> None:
     from matplotlib.colors import ListedColormap
 
-    low, high = x.min(axis=0) - 0.4, x.max(axis=0) + 0.4
+    # A few rows that were misrouted lie far out; the picture is of the others.
+    low, high = np.quantile(x, 0.003, axis=0) - 0.6, np.quantile(x, 0.997, axis=0) + 0.6
     gx, gy = np.meshgrid(np.linspace(low[0], high[0], 250), np.linspace(low[1], high[1], 250))
     regions = predict(np.column_stack([gx.ravel(), gy.ravel()])).reshape(gx.shape)
     axes.pcolormesh(gx, gy, regions, cmap=ListedColormap(_COLOURS), alpha=0.15, shading="auto", rasterized=True)
