@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from mute.paper.as_paper import fit_as_paper
 from mute.paper.augmenting import augmented
 from mute.paper.copies import copied
 from mute.paper.erasing import erase
-from mute.paper.measures import fit_as_paper, probe
+from mute.paper.measures import probe
 from mute.paper.problems import problem
 from mute.paper.synthetic import SHIFTS, mixtures, synthetic
 

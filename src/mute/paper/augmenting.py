@@ -10,7 +10,8 @@ from sklearn.frozen import FrozenEstimator
 from mute.datasets import Dataset
 from mute.evaluation.augmentation import CounterfactualAugmentation
 from mute.methods import make
-from mute.paper.measures import fit_as_paper, network, task_figures, trained
+from mute.paper.as_paper import fit_as_paper
+from mute.paper.measures import network, task_figures, trained
 from mute.paper.problems import Problem, part_of, rows_for, task_of
 
 __all__ = ["TWINS", "augmented"]

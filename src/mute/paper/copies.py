@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from mute.methods import make
-from mute.paper.measures import fit_as_paper, judge_task, network, probe, strongest, task_figures, trained
+from mute.paper.as_paper import fit_as_paper
+from mute.paper.measures import judge_task, network, probe, strongest, task_figures, trained
 from mute.paper.problems import Problem, rows_for, task_of
 
 __all__ = ["COPIES", "copied"]
@@ -28,7 +29,7 @@ def copied(data: Problem, seed: int) -> dict[str, Any]:
     y_fit, y_test = task_of(fit), task_of(test)
     method, settings = COPIES["mute-paper"]
     X_fit, X_fresh, X_test = (rows_for(method, part.X) for part in (fit, fresh, test))
-    flow = fit_as_paper(data.name, X_fit, fit.z, X_fresh, fresh.z, seed, its_layers=data.its_layers, **settings)
+    flow = fit_as_paper(data.name, X_fit, fit.z, X_fresh, fresh.z, seed, its_layers=data.its_layers, **settings).eraser
     exact_fit, exact_test = flow.transform(X_fit), flow.transform(X_test)
     task = trained(network(seed, 10_000), exact_fit, y_fit)
     reader = trained(network(seed, 20), exact_fit, fit.z)

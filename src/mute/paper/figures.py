@@ -49,7 +49,7 @@ def tradeoff(panels: dict[str, Any], names: dict[str, str], core: Sequence[str],
             axes.axhline(chance, color="#c0392b", lw=1)
             if "none" in found:
                 axes.axhline(_mean(found["none"], key)[0], color="0.4", lw=1, ls=":")
-            curves = {}
+            curves: dict[str, str] = {}
             for family, members in _CURVES.items():
                 points = [m for m in members if m in found]
                 points.sort(key=lambda m: found[m][0]["layers"] or 0)

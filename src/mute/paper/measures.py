@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from mute.evaluation.adversaries import Features, attack, panel_of
 from mute.evaluation.fairness import fairness
 from mute.interrupts import interruptible
 from mute.paper.problems import Words
 
-__all__ = ["fit_as_paper", "judge_task", "kept", "near", "probe", "strongest", "wordsim"]
+__all__ = ["judge_task", "kept", "near", "probe", "strongest", "wordsim"]
 
 # The paper's five runs.
 FIRST_SEED = 123
@@ -42,57 +41,6 @@ def trained(model: Any, X: NDArray, labels: NDArray) -> Any:
 def probe(learn: NDArray, z_learn: NDArray, test: NDArray, z_test: NDArray, seed: int) -> float:
     """Accuracy of the paper's probe: one hidden layer of 100 units, at most 20 epochs."""
     return float(trained(network(seed, 20), learn, z_learn).score(test, z_test))
-
-
-def fit_as_paper(
-    name: str,
-    X: NDArray,
-    z: NDArray,
-    X_watch: NDArray,
-    z_watch: NDArray,
-    seed: int,
-    *,
-    its_layers: bool,
-    **settings: Any,
-) -> Any:
-    """MUtE with the paper's histograms and its rule for the number of layers.
-
-    The paper stops where its probe, which learned on erased rows of the fit, is at the majority rate on validation
-    rows; here that is tried after 1, 2, 4, ... layers, up to the paper's own number, and "at" means within 0.01.
-
-    Parameters
-    ----------
-    name : str
-        The data set of the paper.
-    X, z : rows of the fit and their classes
-    X_watch, z_watch : validation rows and their classes
-    seed : int
-    its_layers : bool
-        Take the paper's number of layers without asking: for its own data, or data with as many rows for each column.
-    **settings
-        Of MUtE.
-    """
-    from mute.methods import make
-
-    eraser = make(f"mute:paper-{name}", random_state=seed, diagnostics=False, **settings)
-    if its_layers or "n_iterations" in settings:
-        return eraser.fit(X, z)
-    most = eraser.n_iterations
-    majority = np.unique(z_watch, return_counts=True)[1].max() / len(z_watch)
-    told = eraser.router is None
-    for tried in (32, most):  # the rule is often met early
-        eraser = clone(eraser).set_params(n_iterations=min(tried, most)).fit(X, z)
-        for layers in (1, 2, 4, 8, 16, 32, 64, 128):
-            if layers > eraser.n_iterations_ or (layers <= 32 and tried == most > 32):
-                continue
-            short = eraser.first_layers(layers)
-            Q, Q_watch = (
-                short.transform(rows, **({"concept": labels} if told else {})).astype(np.float32)
-                for rows, labels in ((X, z), (X_watch, z_watch))
-            )
-            if probe(Q, z, Q_watch, z_watch, seed) <= majority + 0.01:
-                return short
-    return eraser
 
 
 def strongest(learn: NDArray, z_learn: NDArray, test: NDArray, z_test: NDArray, seed: int) -> float:
