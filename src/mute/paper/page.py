@@ -162,7 +162,7 @@ def _tradeoff(results: Results, folder: Path) -> list[str]:
         "## What can be read, and what is kept",
         "",
         "*Kept* is the share of the variance of new rows that a linear reader finds again in their erased versions "
-        "(R²); *MSE* the paper's utility, in-sample and with a narrow network. Without ±: one run.",
+        "(R²); *MSE* the paper's utility, in-sample and with a narrow network, of one run.",
     ]
     panels = {}
     for name, about in results.problems.items():
@@ -170,7 +170,7 @@ def _tradeoff(results: Results, folder: Path) -> list[str]:
         if not found:
             continue
         panels[name] = (about, found)
-        head = ("method", "probe, paper", "probe, fresh", "strongest, fresh", "kept", "MSE", "layers", "fit, s")
+        head = ("method", "probe, paper", "probe, fresh", "strongest, fresh", "kept", "MSE", "layers", "fit, s", "runs")
         cells = [
             (
                 NAMES.get(label, label),
@@ -181,6 +181,7 @@ def _tradeoff(results: Results, folder: Path) -> list[str]:
                 pm(_pick(rows, "mse"), 4),
                 pm(_pick(rows, "layers"), 0),
                 pm(_pick(rows, "fit_seconds"), 1),
+                str(len(rows)),
             )
             for label, rows in found.items()
         ]
