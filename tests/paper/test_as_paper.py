@@ -29,8 +29,9 @@ def test_within_the_bulk_it_is_the_same_map(fitted):
     assert bulk.mean() > 0.9
     assert np.mean(np.abs(held.transform(X) - eraser.transform(X))[bulk].max(axis=1) < 1e-9) > 0.99
     np.testing.assert_array_equal(held.route(X), eraser.route(X))
-    told = np.abs(held.transform(X, concept=z) - eraser.transform(X, concept=z))[bulk].max(axis=1)
-    assert np.mean(told < 1e-9) > 0.99
+    told = eraser.transform(X, concept=z)
+    bulk = np.abs(told).max(axis=1) < 3
+    assert np.mean(np.abs(held.transform(X, concept=z) - told)[bulk].max(axis=1) < 1e-9) > 0.99
 
 
 def test_counterfactuals_stay_within_the_histograms(fitted):
