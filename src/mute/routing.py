@@ -249,7 +249,6 @@ def fit_network(network: Any, X: NDArray, z: NDArray, *, epochs: int = 10, steps
     scikit-learn's own early stopping watches the accuracy and keeps the first of equals: where classes lie far apart,
     a network that has hardly begun to learn.
     """
-    from sklearn.metrics import log_loss
     from sklearn.model_selection import train_test_split
 
     classes = np.unique(z)
@@ -264,12 +263,13 @@ def fit_network(network: Any, X: NDArray, z: NDArray, *, epochs: int = 10, steps
     learn, z_learn = np.tile(learn, (again, 1)), np.tile(z_learn, again)
     batch = 200 if network.batch_size == "auto" else network.batch_size
     patience = max(epochs, steps * batch // len(learn))
+    own = np.searchsorted(classes, z_watch)
     best, since, weights = np.inf, 0, []
     # The products of one batch are small; and BLAS has been seen to flag an invalid operation on finite numbers.
     with single_threaded_blas(), interruptible(), np.errstate(invalid="ignore"):
         for _ in range(_MOST_EPOCHS):
             network.partial_fit(learn, z_learn, classes=classes)
-            loss = log_loss(z_watch, network.predict_proba(watch), labels=classes)
+            loss = _log_loss(network, watch, own)
             since = 0 if loss < best - _LEAST_GAIN else since + 1
             if since == 0:
                 best, weights = loss, [w.copy() for w in network.coefs_ + network.intercepts_]
@@ -278,6 +278,13 @@ def fit_network(network: Any, X: NDArray, z: NDArray, *, epochs: int = 10, steps
     half = len(network.coefs_)
     network.coefs_, network.intercepts_ = weights[:half], weights[half:]
     return float(best)
+
+
+def _log_loss(network: Any, X: NDArray, own: NDArray[np.intp]) -> float:
+    """Mean cross-entropy of an MLPClassifier; scikit-learn's own checks take longer than the network on few rows."""
+    chances = NetworkRouter.from_classifier(network).predict_proba(X)  # type: ignore[union-attr]
+    picked = chances[np.arange(len(own)), own]
+    return float(-np.log(np.maximum(picked, np.finfo(picked.dtype).eps)).mean(dtype=np.float64))
 
 
 def _train(classifier: Any, X: NDArray, labels: NDArray, encoder: LabelEncoder) -> Router:
