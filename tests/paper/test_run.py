@@ -55,6 +55,8 @@ def test_seeds_of_the_paper_s_methods_and_of_the_others():
     seeds = {(job.get("label"), job["seed"]) for job in jobs if job["job"] == "erase" and job["problem"] == "bios"}
     assert {seed for label, seed in seeds if label == "kram"} == {0, 1, 2}
     assert {seed for label, seed in seeds if label == "inlp"} == {0}
+    assert {job["seed"] for job in Plan(runs=3).jobs(["jigsaw"])} == {0, 1, 2}  # the synthetic study
+    assert {job["seed"] for job in Plan(("tradeoff",), runs=3).jobs(["jigsaw"])} == {0}
     assert [job["seed"] for job in jobs] == sorted(job["seed"] for job in jobs)
     assert len({json.dumps(job, sort_keys=True) for job in jobs}) == len(jobs)
 

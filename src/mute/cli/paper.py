@@ -25,7 +25,7 @@ def paper(
         "paper"
     ),
     quick: Annotated[bool, typer.Option("--quick", help="A pass of minutes: one run, few rows.")] = False,
-    runs: Annotated[int, typer.Option(min=1, help="Seeds for each method of the paper.")] = 5,
+    runs: Annotated[int, typer.Option(min=1, help="Seeds for each method of the paper's tables.")] = 5,
     rows: Annotated[int | None, typer.Option(min=200, help="Rows to fit on at most; all when not given.")] = None,
     data: Annotated[
         list[str] | None,

@@ -14,10 +14,13 @@ from mute.paper.measures import judge_task, kept, near, probe, strongest, wordsi
 from mute.paper.problems import Problem, Words, rows_for, task_of
 from mute.paper.published import FAIRNESS
 
-__all__ = ["CORE", "entries", "erase"]
+__all__ = ["CORE", "SLOW", "entries", "erase"]
 
 # Of the paper's figures and tables, and the two controls that they lack: no erasure, and one affine layer.
 CORE = ("none", "mute-paper", "mute", "mute-oracle", "farm", "kram", "leace", "qleace", "taco", "leopard-cascaded")
+
+# Minutes for each fit, and in a figure of the paper only.
+SLOW = ("leopard-cascaded",)
 
 # How many components TaCo drops of its 100, and after how many layers MUtE stops, along the curves of the figure.
 DROPPED = (5, 25, 50, 75, 95)

@@ -93,8 +93,9 @@ def _intro(results: Results) -> list[str]:
     rows = "all rows" if plan.most_rows is None else f"at most {plan.most_rows:,} rows to fit on"
     runs = "one run" if plan.quick or plan.runs == 1 else f"{plan.runs} runs"
     lines = [
-        f"{'A quick pass' if plan.quick else 'The full run'}: {rows}, {runs} for each method of the paper (mean ± "
-        "standard deviation; each run has its own seed for fit, probes and classifiers), one for every other method. "
+        f"{'A quick pass' if plan.quick else 'The full run'}: {rows}, {runs} for each method of the paper's tables "
+        "(mean ± standard deviation; each run has its own seed for fit, probes and classifiers), one for other methods "
+        "and for Jigsaw, which has no table in the paper. "
         f"{about['work_seconds'] / 60:.0f} minutes of work in {about['processes']} process(es) on: {about['machine']}; "
         f"Python {about['python']}, mute {about['mute']}, scikit-learn {about['scikit-learn']}.",
         "",
