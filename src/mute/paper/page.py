@@ -104,10 +104,10 @@ def _intro(results: Results) -> list[str]:
         "*Probe* is the accuracy of the paper's network; *strongest* the balanced accuracy of the best of three "
         "adversaries (a quadratic one, boosted trees, the network), fresh.",
         "",
-        "*MUtE (the paper's setting)* is its histograms, clipped as in its code; as many layers as in the paper on its own "
-        "data and on words, else by its rule: as soon as its probe, which learned on rows of the fit, is at the majority "
-        "rate on validation rows. *MUtE (default here)* has smoother maps with straight tails, which can be inverted "
-        "exactly, and stops by a fresh adversary.",
+        "*MUtE (the paper's setting)* is its histograms, clipped as in its code; as many layers as in the paper on its "
+        "own data and on words, else by its rule: as soon as its probe, which learned on rows of the fit, is at the "
+        "majority rate on validation rows. *MUtE (default here)* has smoother maps with straight tails, which can be "
+        "inverted exactly, and stops by a fresh adversary.",
         "",
     ]
     if results.problems:
