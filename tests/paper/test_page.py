@@ -16,9 +16,8 @@ def test_mean_and_deviation():
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """A quick pass with two methods on made-up data."""
-    from tests.paper.conftest import made_up
-
     import mute.datasets as datasets
+    from made_up_sentences import made_up
     from mute import MUtE
     from mute.errors import MuteError
     from mute.paper import running

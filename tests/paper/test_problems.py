@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-from tests.paper.conftest import made_up
 
+from made_up_sentences import made_up
 from mute.errors import MuteError
 from mute.paper.problems import describe, problem, rows_for, task_of, words_of
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from mute.errors import MuteError
-from mute.paper import Plan, run, write_page
+from mute.paper import Plan, run, running, write_page
 from mute.paper.augmenting import TWINS
 from mute.paper.erasing import CORE, entries
 from mute.paper.published import AUGMENTATION, FAIRNESS, SURROGATE, WORDS
@@ -12,8 +12,6 @@ from mute.paper.published import AUGMENTATION, FAIRNESS, SURROGATE, WORDS
 @pytest.fixture
 def quick_jobs(monkeypatch):
     """Jobs that take no time; the list says which were run."""
-    from mute.paper import running
-
     done = []
 
     def result(job, plan):
@@ -107,8 +105,6 @@ def test_a_job_that_fails_does_not_lose_the_others(prepared, quick_jobs, tmp_pat
 
 
 def test_an_interrupt_keeps_what_is_done(prepared, quick_jobs, tmp_path, monkeypatch):
-    from mute.paper import running
-
     inner = running._result
 
     def result(job, plan):
@@ -125,7 +121,6 @@ def test_an_interrupt_keeps_what_is_done(prepared, quick_jobs, tmp_path, monkeyp
 
 def test_quick_leaves_out_what_is_not_prepared_and_full_refuses(prepared, quick_jobs, tmp_path, monkeypatch):
     import mute.datasets as datasets
-    from mute.paper import running
 
     def load(name):
         raise MuteError(f"run: mute data prepare {name}")
@@ -139,6 +134,14 @@ def test_quick_leaves_out_what_is_not_prepared_and_full_refuses(prepared, quick_
         run(Plan(("tradeoff",)), tmp_path)
 
 
+def test_failures_come_back_from_other_processes(tmp_path):
+    jobs = [({"job": "synthetic", "regime": "unheard of", "seed": s}, tmp_path / f"{s}.json") for s in range(3)]
+    found = list(running._all(jobs, Plan(quick=True), 2))
+    assert sorted(job["seed"] for job, _, _ in found) == [0, 1, 2]
+    assert all(result is None and "unheard of" in error for _, result, error in found)
+
+
+@pytest.mark.slow
 def test_side_by_side_gives_the_same(prepared, tmp_path):
     plan = Plan(("synthetic",), quick=True)
     alone, together = run(plan, tmp_path / "one"), run(plan, tmp_path / "two", n_jobs=2)
