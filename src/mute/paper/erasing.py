@@ -14,7 +14,7 @@ from mute.paper.measures import judge_task, kept, near, probe, strongest, wordsi
 from mute.paper.problems import Problem, Words, rows_for, task_of
 from mute.paper.published import FAIRNESS
 
-__all__ = ["CORE", "SLOW", "entries", "erase"]
+__all__ = ["CORE", "DROPPED", "LAYERS", "SLOW", "entries", "erase"]
 
 # Of the paper's figures and tables, and the two controls that they lack: no erasure, and one affine layer.
 CORE = ("none", "mute-paper", "mute", "mute-oracle", "farm", "kram", "leace", "qleace", "taco", "leopard-cascaded")

@@ -14,7 +14,7 @@ from mute.files import write_atomically
 from mute.paper import figures
 from mute.paper.augmenting import TWINS
 from mute.paper.copies import COPIES
-from mute.paper.erasing import CORE, entries
+from mute.paper.erasing import CORE, DROPPED, LAYERS, entries
 from mute.paper.published import AUGMENTATION, FAIRNESS, SURROGATE, SYNTHETIC, WORDS
 from mute.paper.running import STUDIES, Results
 from mute.paper.synthetic import SHIFTS, draw_synthetic
@@ -40,6 +40,8 @@ NAMES = {
     "mute-disjoint": "MUtE, labels of other rows",
     "mlp-surrogate": "MLP copy",
     "linear-surrogate": "one matrix for each class",
+    **{f"taco-{n}": f"TaCo ({n} of 100 dropped)" for n in DROPPED if n != 50},
+    **{f"mute-{n}": f"MUtE (the paper's, {n} layers)" for n in LAYERS},
 }
 
 
@@ -90,7 +92,7 @@ def _pick(rows: list[dict[str, Any]], *path: str) -> list[Any]:
 
 def _intro(results: Results) -> list[str]:
     plan, about = results.plan, results.about
-    rows = "all rows" if plan.most_rows is None else f"at most {plan.most_rows:,} rows to fit on"
+    rows = "all rows" if plan.most_rows is None else f"about {plan.most_rows:,} rows to fit on at most"
     runs = "one run" if plan.quick or plan.runs == 1 else f"{plan.runs} runs"
     lines = [
         f"{'A quick pass' if plan.quick else 'The full run'}: {rows}, {runs} for each method of the paper's tables "
