@@ -80,8 +80,13 @@ def _logistic(X: NDArray, z: NDArray, seed: int) -> Any:
 def _quadratic(X: NDArray, z: NDArray, seed: int) -> Any:
     from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
-    # Shrinkage makes it usable with few rows in a class.
-    return QuadraticDiscriminantAnalysis(solver="eigen", shrinkage="auto").fit(X.astype(np.float64), z)
+    rows = X.astype(np.float64)
+    # Shrinkage makes it usable with few rows in a class; what is chosen from the rows may be too little for an eraser
+    # that leaves a direction without spread.
+    try:
+        return QuadraticDiscriminantAnalysis(solver="eigen", shrinkage="auto").fit(rows, z)
+    except np.linalg.LinAlgError:
+        return QuadraticDiscriminantAnalysis(solver="eigen", shrinkage=1e-3).fit(rows, z)
 
 
 def _neighbours(X: NDArray, z: NDArray, seed: int) -> Any:
