@@ -316,8 +316,8 @@ def _surrogates(results: Results, folder: Path) -> list[str]:
         "## Copies of MUtE",
         "",
         "*As paper*: classifiers and probe learned on the flow's own outputs, and are tested on the copy's. The other "
-        "columns: all learned on the copy's outputs. The flow is not clipped here. Time: of the test rows; on one thread "
-        "if jobs run side by side.",
+        "columns: all learned on the copy's outputs. The flow is not clipped here. Time: of the test rows; on one "
+        "thread if jobs run side by side.",
     ]
     for name, theirs in SURROGATE.items():
         rows = results.of("copy", problem=name)
