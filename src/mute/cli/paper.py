@@ -15,7 +15,7 @@ __all__: list[str] = []
 
 @app.command(
     epilog="Studies: synthetic, tradeoff, words, fairness, augmentation, surrogates; all when none is named. "
-    "Data: `mute data prepare glove wordsim bug bug-occupations adult` first, or give the authors' files."
+    "Data: `mute data prepare glove wordsim bug bug-occupations` first, or give the authors' files."
 )
 def paper(
     studies: Annotated[

@@ -13,7 +13,18 @@ from mute.evaluation.fairness import fairness
 from mute.interrupts import interruptible
 from mute.paper.problems import Words
 
-__all__ = ["judge_task", "kept", "near", "probe", "strongest", "wordsim"]
+__all__ = [
+    "FIRST_SEED",
+    "judge_task",
+    "kept",
+    "near",
+    "network",
+    "probe",
+    "strongest",
+    "task_figures",
+    "trained",
+    "wordsim",
+]
 
 # The paper's five runs.
 FIRST_SEED = 123
@@ -68,6 +79,7 @@ def judge_task(
 
 
 def task_figures(model: Any, test: NDArray, y_test: NDArray, z_test: NDArray) -> dict[str, float]:
+    """Accuracy and gaps of a classifier that has learned the task."""
     found = fairness(y_test, model.predict(test), z_test, rng=np.random.default_rng(0), draws=0)
     return {
         "accuracy": found.accuracy.value,

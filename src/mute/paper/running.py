@@ -165,6 +165,7 @@ def run(
         words = _words(plan)
         surveys = {} if words is None else words.surveys
         problems["glove"]["surveys"] = {name: len(pairs) for name, pairs in surveys.items()}
+        prints["glove"] += repr(surveys)
     jobs = plan.jobs(problems)
     parts = folder / "parts"
     try:
@@ -174,7 +175,8 @@ def run(
     results = Results(plan, problems, left_out, {})
     waiting = []
     for job in jobs:
-        part = parts / _name(job, plan, prints.get(job.get("problem", ""), ""))
+        data_of = prints[job["problem"]] if "problem" in job else plan.mixture_rows
+        part = parts / _name(job, data_of)
         kept = _kept(part)
         if kept is None:
             waiting.append((job, part))
@@ -276,7 +278,14 @@ def _loaded(name: str, path: str | None, most_rows: int | None, shipped: bool) -
 
 def _words(plan: Plan) -> Words | None:
     """The words that people have compared; the set that ships with the package has too few of them."""
-    return None if _shipped(plan) else _loaded_words(plan.paths.get("glove"), plan.pairs)
+    if _shipped(plan):
+        return None
+    try:
+        return _loaded_words(plan.paths.get("glove"), plan.pairs)
+    except MuteError:
+        if plan.quick and plan.pairs is None and "glove" not in plan.paths:
+            return None  # what is not prepared is left out
+        raise
 
 
 @lru_cache(maxsize=1)
@@ -294,13 +303,11 @@ def _print_of(data: Problem) -> str:
     return digest.hexdigest()
 
 
-def _name(job: dict[str, Any], plan: Plan, data: str) -> str:
+def _name(job: dict[str, Any], data: str | int) -> str:
+    """The file of a job: another one for other data or another version."""
     import mute
 
-    same: list[Any] = [job, data, plan.pairs if job.get("problem") == "glove" else None, mute.__version__]
-    if job["job"] == "synthetic" and plan.quick:
-        same.append(plan.mixture_rows)
-    digest = hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:12]
+    digest = hashlib.sha256(json.dumps([job, data, mute.__version__], sort_keys=True).encode()).hexdigest()[:12]
     return "-".join(str(v) for v in [*job.values(), digest]) + ".json"
 
 
