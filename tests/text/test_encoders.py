@@ -56,8 +56,8 @@ def bucket(distance: int) -> int:
     return n + half * (distance > 0)
 
 
-def forward(kind: str, ids: list[int], pooling: str) -> np.ndarray:
-    """One text, without padding or batches, in double precision."""
+def forward(kind: str, ids: list[int], pooling: str | None) -> np.ndarray:
+    """One text, without padding or batches, in double precision; without pooling, all its tokens."""
     w = {name: values.astype(np.float64) for name, values in weights_of(kind).items()}
     n = len(ids)
     x = w["embeddings.word_embeddings.weight"][ids]
@@ -82,7 +82,7 @@ def forward(kind: str, ids: list[int], pooling: str) -> np.ndarray:
         inner = linear(x, w, at + "intermediate.dense")
         inner = inner * (1 + erf(inner / math.sqrt(2))) / 2
         x = layer_norm(linear(inner, w, at + "output.dense") + x, w, at + "output.LayerNorm")
-    return x.mean(axis=0) if pooling == "mean" else x[0]
+    return x if pooling is None else x.mean(axis=0) if pooling == "mean" else x[0]
 
 
 @pytest.mark.parametrize("normalise", [False, True])
@@ -96,6 +96,21 @@ def test_the_graph_is_the_network(folder, pooling, normalise):
     assert found.dtype == np.float32 and found.shape == (len(TEXTS), WIDTH) == (len(TEXTS), encoder.dimension)
     # Single precision against double, through two layers.
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_tokens_are_the_last_layer_without_its_marks(folder, monkeypatch):
+    encoder = load_encoder(folder, pooling="cls", normalise=True)
+    expected = [forward(folder.name, tokens_of(folder.name, text), None)[1:-1] for text in TEXTS]
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    for batch_size in (1, 3, 64):
+        found = encoder.tokens(TEXTS, batch_size)
+        assert [one.shape for one in found] == [one.shape for one in expected]
+        for one, other in zip(found, expected, strict=True):
+            assert one.dtype == np.float32
+            np.testing.assert_allclose(one, other, atol=1e-5)
+    assert encoder.tokens([]) == [] and encoder.tokens([""])[0].shape == (0, WIDTH)
+    with pytest.raises(MuteError, match="batch_size"):
+        encoder.tokens(["a"], 0)
 
 
 def test_padding_inside_a_text_has_the_position_of_padding(tmp_path):
@@ -366,6 +381,32 @@ def test_what_sentence_transformers_must_run(tmp_path, monkeypatch, change, reas
     assert encoder._model.max_seq_length == 5 and encoder.dimension == 2 and encoder.fingerprint
     with pytest.raises(MuteError, match="leave pooling out"):
         load_encoder(place, pooling="cls")
+
+
+def test_tokens_of_sentence_transformers(monkeypatch):
+    torch = pytest.importorskip("torch")
+
+    class Stub:
+        max_seq_length = 4
+
+        def __init__(self, spec):
+            pass
+
+        def encode(self, texts, output_value="sentence_embedding", **settings):
+            if output_value == "sentence_embedding":
+                return np.zeros((len(texts), 2))
+            return [torch.full((min(len(text.split()) + 2, 4), 2), float(len(text))) for text in texts]
+
+        def tokenizer(self, texts, truncation, max_length, return_special_tokens_mask):
+            inside = [min(len(text.split()), max_length - 2) for text in texts]
+            return {"special_tokens_mask": [[1, *[0] * n, 1] for n in inside]}
+
+    monkeypatch.setitem(sys.modules, "sentence_transformers", types.SimpleNamespace(SentenceTransformer=Stub))
+    encoder = load_encoder("some/name")
+    assert [one.tolist() for one in encoder.tokens(["", "a", "a b c"])] == [[], [[1, 1]], [[5, 5], [5, 5]]]
+    del Stub.tokenizer
+    with pytest.raises(MuteError, match="some/name does not show its tokens"):
+        encoder.tokens(["a"])
 
 
 def test_no_torch_is_needed(folder):

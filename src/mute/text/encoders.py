@@ -138,8 +138,7 @@ class Encoder(ABC):
         ndarray of shape (n, D), float32
             In the order of the texts.
         """
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise MuteError(f"batch_size must be a whole number from 1, not {batch_size!r}")
+        _check_batch_size(batch_size)
         given = check_texts(texts)
         if not given and self.dimension is not None:
             return np.empty((0, self.dimension), np.float32)
@@ -151,11 +150,43 @@ class Encoder(ABC):
             raise MuteError(f"{self.name} gave numbers that are not finite for text {row} (counting from 0)")
         return out
 
+    def tokens(self, texts: Sequence[str], batch_size: int = 64) -> list[NDArray[np.float32]]:
+        """Encode each token of texts.
+
+        Parameters
+        ----------
+        texts : sequence of n str
+        batch_size : int, default=64
+            Most texts encoded at once.
+
+        Returns
+        -------
+        list of n ndarrays of shape (tokens of the text, D), float32
+            The last layer, before pooling and normalisation, without the tokens that mark the start and the end of a
+            text. An empty text has no tokens.
+
+        Raises
+        ------
+        MuteError
+            If the encoder is a function, which shows no tokens.
+        """
+        _check_batch_size(batch_size)
+        given = check_texts(texts)
+        return self._tokens(given, batch_size) if given else []
+
     @abstractmethod
     def _encode(self, texts: list[str], batch_size: int, progress: Progress) -> NDArray[np.float32]: ...
 
+    def _tokens(self, texts: list[str], batch_size: int) -> list[NDArray[np.float32]]:
+        raise MuteError(f"{self.name} gives one embedding for a text and none for its tokens: take another encoder")
+
     def __repr__(self) -> str:
         return f"<encoder {self.name}: {'?' if self.dimension is None else self.dimension} columns>"
+
+
+def _check_batch_size(batch_size: int) -> None:
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise MuteError(f"batch_size must be a whole number from 1, not {batch_size!r}")
 
 
 def check_texts(texts: Sequence[str]) -> list[str]:
@@ -192,12 +223,38 @@ class _OnnxEncoder(Encoder):
         return self._folder.fingerprint()
 
     def _encode(self, texts: list[str], batch_size: int, progress: Progress) -> NDArray[np.float32]:
-        ids = self._ids(texts)
+        out = np.empty((len(texts), self._folder.arch.width), np.float32)
+
+        def keep(rows: NDArray[np.intp], found: NDArray[np.float32]) -> None:
+            out[rows] = found
+
+        self._run("embeddings", self._tokenised(texts)[0], batch_size, keep, progress)
+        return out
+
+    def _tokens(self, texts: list[str], batch_size: int) -> list[NDArray[np.float32]]:
+        ids, marks = self._tokenised(texts)
+        out = [np.empty((0, self._folder.arch.width), np.float32)] * len(texts)
+
+        def keep(rows: NDArray[np.intp], found: NDArray[np.float32]) -> None:
+            for row, states in zip(rows, found, strict=True):
+                out[row] = states[: len(ids[row])][~marks[row]]
+
+        self._run("tokens", ids, batch_size, keep, lambda done, total: None)
+        return out
+
+    def _run(
+        self,
+        output: str,
+        ids: list[NDArray[np.int32]],
+        batch_size: int,
+        keep: Callable[[NDArray[np.intp], NDArray[np.float32]], None],
+        progress: Progress,
+    ) -> None:
+        """Run all texts in batches; `keep` is told the rows of each batch and what came out."""
         lengths = np.array([max(len(row), 1) for row in ids])
         # Neighbours in this order are of one length or nearly so, which leaves little to pad. The long ones come first,
         # so that threads do not wait for one of them in the end.
         order = np.argsort(-lengths, kind="stable")
-        out = np.empty((len(texts), self._folder.arch.width), np.float32)
         lock, done = threading.Lock(), 0
 
         def work(part: slice) -> None:
@@ -208,28 +265,29 @@ class _OnnxEncoder(Encoder):
             for at, row in enumerate(rows):
                 tokens[at, : len(ids[row])] = ids[row]
                 mask[at, : len(ids[row])] = 1.0
-            out[rows] = self._session.run(None, {"ids": tokens, "mask": mask})[0]
+            keep(rows, self._session.run([output], {"ids": tokens, "mask": mask})[0])
             with lock:
                 done += len(rows)
-                progress(done, len(texts))
+                progress(done, len(ids))
 
         for_each(work, _batches(lengths[order], batch_size), _threads())
-        return out
 
-    def _ids(self, texts: list[str]) -> list[NDArray[np.int32]]:
+    def _tokenised(self, texts: list[str]) -> tuple[list[NDArray[np.int32]], list[NDArray[np.bool_]]]:
+        """The ids of each text, and which of them only mark its start and end."""
         if self._folder.lower:
             texts = [text.lower() for text in texts]
-        out = []
+        ids, marks = [], []
         for start in range(0, len(texts), _TOKENISED):
-            found = self._tokenizer.encode_batch(texts[start : start + _TOKENISED])
-            out += [np.array(one.ids, np.int32) for one in found]
-        most = max((int(row.max(initial=0)) for row in out), default=0)
+            for one in self._tokenizer.encode_batch(texts[start : start + _TOKENISED]):
+                ids.append(np.array(one.ids, np.int32))
+                marks.append(np.array(one.special_tokens_mask, bool))
+        most = max((int(row.max(initial=0)) for row in ids), default=0)
         if most >= self._folder.arch.vocabulary:
             raise MuteError(
                 f"{self._folder.path}: tokenizer.json knows token {most}, the weights have only "
                 f"{self._folder.arch.vocabulary}: take both from the same model"
             )
-        return out
+        return ids, marks
 
 
 def _session(folder: Folder) -> Any:
@@ -340,6 +398,23 @@ class _SentenceTransformer(Encoder):
         progress(len(texts), len(texts))
         rows = np.asarray(rows, np.float32)
         return _unit(rows) if self._normalise else rows
+
+    def _tokens(self, texts: list[str], batch_size: int) -> list[NDArray[np.float32]]:
+        try:
+            found = self._model.encode(
+                texts, batch_size=batch_size, show_progress_bar=False, output_value="token_embeddings"
+            )
+            longest = self._model.max_seq_length
+            told = self._model.tokenizer(texts, truncation=True, max_length=longest, return_special_tokens_mask=True)
+            out = []
+            for states, marks in zip(found, told["special_tokens_mask"], strict=True):
+                rows = np.asarray(states.detach().cpu().float().numpy(), np.float32)
+                out.append(rows[~np.array(marks, bool)])
+        except Exception as error:
+            # Broad on purpose: models without a transformer inside fail each in its own way.
+            why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+            raise MuteError(f"{self.name} does not show its tokens ({why}): take another encoder") from error
+        return out
 
 
 def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:

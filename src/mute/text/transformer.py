@@ -33,7 +33,8 @@ def build_graph(
     """Write the encoder as an ONNX model.
 
     It takes ``ids`` (n, length), whole numbers, and ``mask`` (n, length), 1.0 for tokens and 0.0 for padding, and gives
-    ``embeddings`` (n, width).
+    ``embeddings`` (n, width) and ``tokens`` (n, length, width), the last hidden states, where those of padding mean
+    nothing.
 
     Parameters
     ----------
@@ -63,7 +64,8 @@ def build_graph(
         raise missing_extra("onnx", "text", "encoding texts") from None
     helper, kinds = onnx.helper, onnx.TensorProto
     graph = _Graph(onnx, weights)
-    graph.node("Identity", [_pooled(graph, _layers(graph, arch), pooling, normalise)], name="embeddings")
+    states = graph.node("Identity", [_layers(graph, arch)], name="tokens")
+    graph.node("Identity", [_pooled(graph, states, pooling, normalise)], name="embeddings")
     model = helper.make_model(
         helper.make_graph(
             graph.nodes,
@@ -72,7 +74,10 @@ def build_graph(
                 helper.make_tensor_value_info("ids", kinds.INT64, ["texts", "length"]),
                 helper.make_tensor_value_info("mask", kinds.FLOAT, ["texts", "length"]),
             ],
-            [helper.make_tensor_value_info("embeddings", kinds.FLOAT, ["texts", arch.width])],
+            [
+                helper.make_tensor_value_info("embeddings", kinds.FLOAT, ["texts", arch.width]),
+                helper.make_tensor_value_info("tokens", kinds.FLOAT, ["texts", "length", arch.width]),
+            ],
             [graph.declared(name) for name in graph.constants],
         ),
         producer_name="mute",
