@@ -1,4 +1,4 @@
-"""The command line: fit, erase, counterfactual, inspect, methods, demo; `judging`, `distilling`, `data` have more.
+"""The command line: fit, erase, counterfactual, inspect, methods, demo; other modules have more.
 
 Exit codes: 0 done; 1 something given cannot be used (one line says what); 2 the command itself is misspelt;
 3 and 4 the verdict of an audit; 130 interrupted.
@@ -86,7 +86,8 @@ def run() -> None:
     import mute.cli.data
     import mute.cli.distilling
     import mute.cli.judging
-    import mute.cli.paper  # noqa: F401  (they add their commands)
+    import mute.cli.paper
+    import mute.cli.text  # noqa: F401  (they add their commands)
 
     # A polite kill unwinds like Ctrl-C, so that no half-written file stays behind.
     signal.signal(signal.SIGTERM, _interrupt)

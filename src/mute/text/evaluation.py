@@ -1,0 +1,199 @@
+"""How good counterfactual texts are, against references: a table with its floor and its ceiling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.errors import MuteError
+from mute.text.counterfactual import Counterfactuals, Stages, TextCounterfactual
+from mute.text.decoding import cosines
+from mute.text.encoders import Encoder, check_texts
+
+__all__ = ["COLUMNS", "Evaluation", "evaluate_texts"]
+
+# The figures of a row and their heads in a table.
+COLUMNS = {
+    "bleu": "BLEU",
+    "rouge_1": "ROUGE-1",
+    "rouge_2": "ROUGE-2",
+    "rouge_l": "ROUGE-L",
+    "substitution": "r_g",
+    "substitution_with_markers": "r_g marked",
+    "bertscore": "BERTScore",
+    "cosine": "cosine",
+    "edits": "other edits",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The figures, and the texts they are of.
+
+    Attributes
+    ----------
+    rows : list of dict
+        One for each direction (and for all texts) and each of *model*, *identity* (the sources as they are) and
+        *reference* (the references themselves, a ceiling): ``texts``, their number, and the keys of `COLUMNS`. A figure
+        that cannot be had is None.
+    counterfactuals : Counterfactuals
+    references : list of n str
+    cosines : ndarray of shape (n,)
+        Between the embedding of each text of the model and that of its reference.
+    encoder : str
+        What embeddings, cosines and BERTScore are of.
+    """
+
+    rows: list[dict[str, Any]]
+    counterfactuals: Counterfactuals
+    references: list[str]
+    cosines: NDArray[np.float32]
+    encoder: str
+
+    def worst(self, n: int = 10) -> list[int]:
+        """The rows of the n texts farthest from their references, the farthest first."""
+        return [int(row) for row in np.argsort(self.cosines, kind="stable")[:n]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the embeddings, for JSON."""
+        found = self.counterfactuals
+        texts = [
+            {
+                "source": found.sources[i],
+                "text": found.texts[i],
+                "reference": self.references[i],
+                "concept": found.concept.tolist()[i],
+                "to": found.to.tolist()[i],
+                "start_score": round(float(found.start_scores[i]), 5),
+                "score": round(float(found.scores[i]), 5),
+                "cosine_to_reference": round(float(self.cosines[i]), 5),
+            }
+            for i in range(len(found))
+        ]
+        return {"encoder": self.encoder, "figures": self.rows, "worst": self.worst(), "texts": texts}
+
+
+def evaluate_texts(
+    model: TextCounterfactual,
+    sources: Sequence[str],
+    references: Sequence[str],
+    to: Any,
+    *,
+    concept: Any = None,
+    words: Mapping[Any, Set[str]] | None = None,
+    progress: Stages | None = None,
+) -> Evaluation:
+    """Make the counterfactuals of texts and compare them with references.
+
+    Parameters
+    ----------
+    model : TextCounterfactual
+        Fitted.
+    sources, references : sequence of n str
+        Texts, and what each should become.
+    to : label or array-like of shape (n,)
+        One class for all texts, or one for each.
+    concept : label or array-like of shape (n,), optional
+        The class they are of; routed if not given.
+    words : mapping of label to set of str, optional
+        Words that tell each class, for the substitution rate. By default the paper's lists if the classes are "male"
+        and "female"; otherwise these figures are left out.
+    progress : function (stage, share done), optional
+
+    Returns
+    -------
+    Evaluation
+
+    Notes
+    -----
+    BLEU and ROUGE compare with the references, ROUGE as F. r_g is the share of words of the target class among those
+    that tell a class. *Other edits* are words changed, put in or left out that tell no class, a mean over texts.
+    """
+    given, wanted = check_texts(sources), check_texts(references)
+    if len(given) != len(wanted):
+        raise MuteError(f"{len(given)} sources but {len(wanted)} references: give one for each text")
+    if not given:
+        raise MuteError("there are no texts to judge: give at least one")
+    found = model.counterfactual(given, to, concept, progress)
+    tell = progress or (lambda stage, share: None)
+    lists = _word_lists(words, found.to.tolist())
+    sides = {"model": found.texts, "identity": given, "reference": wanted}
+    target = model.encoder_(wanted)
+    near = {name: cosines(model.encoder_(texts), target) for name, texts in sides.items()}
+    ways = [f"{a} → {b}" if a is not None else f"to {b}" for a, b in zip(found.concept, found.to, strict=True)]
+    parts = {way: [i for i, one in enumerate(ways) if one == way] for way in sorted(set(ways))}
+    groups = {"all": list(range(len(given))), **(parts if len(parts) > 1 else {})}
+    bert: dict[tuple[str, str], float | None] = {}
+    for done, (name, texts) in enumerate(sides.items()):
+        tell("scores", done / len(sides))
+        each = {way: _bertscore(_some(texts, part), _some(wanted, part), model.encoder_) for way, part in parts.items()}
+        bert |= {(name, way): score for way, score in each.items()}
+        bert[name, "all"] = _mean(list(each.values()), [len(part) for part in parts.values()])
+    rows = [
+        {
+            "direction": way,
+            "row": name,
+            **_figures(_some(texts, part), _some(given, part), _some(wanted, part), found.to[part].tolist(), lists),
+            "bertscore": bert[name, way],
+            "cosine": float(near[name][part].mean()),
+        }
+        for way, part in groups.items()
+        for name, texts in sides.items()
+    ]
+    return Evaluation(rows, found, wanted, near["model"], model.encoder_.name)
+
+
+def _some(texts: Sequence[str], rows: Sequence[int]) -> list[str]:
+    return [texts[row] for row in rows]
+
+
+def _word_lists(words: Mapping[Any, Set[str]] | None, labels: list[Any]) -> Mapping[Any, Set[str]] | None:
+    from mute.text.metrics import GENDER
+
+    if words is None:
+        return GENDER if set(labels) <= set(GENDER) else None
+    missing = [label for label in dict.fromkeys(labels) if label not in words]
+    if missing:
+        raise MuteError(f"there are no words for the label {missing[0]!r}; there are for: {', '.join(map(str, words))}")
+    return words
+
+
+def _figures(
+    texts: list[str], sources: list[str], references: list[str], to: list[Any], words: Mapping[Any, Set[str]] | None
+) -> dict[str, Any]:
+    """What can be said of texts without an encoder."""
+    from mute.text.metrics import bleu, edit_distance, rouge, substitution_rate
+
+    overlap = rouge(texts, references)
+    rate = None if words is None else substitution_rate(texts, to, words)
+    return {
+        "texts": len(texts),
+        "bleu": float(bleu(texts, references).score),
+        **{key.replace("-", "_"): float(overlap[key].f) for key in ("rouge-1", "rouge-2", "rouge-l")},
+        "substitution": None if rate is None else _number(rate.rate),
+        "substitution_with_markers": None if rate is None else _number(rate.rate_with_markers),
+        "edits": float(np.mean(edit_distance(texts, sources, words))),
+    }
+
+
+def _bertscore(texts: Sequence[str], references: Sequence[str], encoder: Encoder) -> float | None:
+    from mute.text.metrics import bertscore
+
+    try:
+        return float(bertscore(texts, references, encoder).f1)
+    except MuteError:  # a function has no vectors of tokens
+        return None
+
+
+def _mean(values: Sequence[float | None], weights: Sequence[int]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.average(known, weights=weights)) if len(known) == len(values) else None
+
+
+def _number(value: float) -> float | None:
+    """JSON has no NaN."""
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,239 @@
+"""A text model as a folder: written whole or not at all, checked on the way in, never running code.
+
+``model.json`` says what the model is and holds the SHA-256 of the other files; ``map.safetensors`` is the method, as
+`mute.load` reads it; ``decoder.safetensors`` holds the arrays of the decoder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.errors import MuteError
+from mute.files import check_target, write_atomically
+from mute.text.decoding import Decoder
+from mute.text.encoders import Encoder, _FunctionEncoder, load_encoder
+
+__all__ = ["StoredModel", "check_model_target", "decoder_class", "read_model", "write_model"]
+
+FORMAT_VERSION = 1
+
+_ABOUT, _MAP, _DECODER = "model.json", "map.safetensors", "decoder.safetensors"
+
+# A file names its decoder, and only these are ever looked up.
+_DECODERS = {"edits": ("mute.text.edit_search", "EditSearch"), "retrieval": ("mute.text.retrieval", "Retrieval")}
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """What a folder holds, ready to use."""
+
+    encoder: Encoder
+    method: Any
+    decoder: Decoder
+    n_texts: int
+
+
+def decoder_class(kind: str) -> Any:
+    """The class of a decoder that is known by a name."""
+    if kind not in _DECODERS:
+        raise MuteError(f"there is no decoder {kind!r}; known decoders: {', '.join(_DECODERS)}")
+    module, name = _DECODERS[kind]
+    return getattr(import_module(module), name)
+
+
+def check_model_target(folder: str | os.PathLike[str]) -> Path:
+    """Check that a model can be written at `folder`, which must be free or hold a model, before any work is spent."""
+    target = Path(os.path.realpath(folder))
+    if target.is_dir():
+        if any(target.iterdir()) and not _is_ours(target):
+            raise MuteError(f"cannot write {folder}: the folder there holds no model of mute, so give another name")
+    elif target.exists():
+        raise MuteError(f"cannot write {folder}: a file is there, so give the name of a folder")
+    # A sibling is made and renamed: that is allowed where a file may be made.
+    check_target(target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp"))
+    return target
+
+
+def _is_ours(folder: Path) -> bool:
+    try:
+        return bool(json.loads((folder / _ABOUT).read_bytes())["format"] == "mute-text")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def write_model(folder: str | os.PathLike[str], encoder: Encoder, method: Any, decoder: Decoder, n_texts: int) -> None:
+    """Write a model beside its place, then move it there.
+
+    Limits: a process killed outright between the two renames that replace an older model leaves both of them under
+    hidden names beside the place, whole.
+    """
+    import mute
+
+    target = check_model_target(folder)
+    home = (type(decoder).__module__, type(decoder).__name__)
+    kind = next((kind for kind, place in _DECODERS.items() if place == home), None)
+    arrays, meta = decoder.state() if kind is not None else ({}, {})  # type: ignore[attr-defined]
+    about: dict[str, Any] = {
+        "format": "mute-text",
+        "version": FORMAT_VERSION,
+        "mute": mute.__version__,
+        "encoder": {
+            "name": encoder.name,
+            "spec": _spec(encoder),
+            "dimension": encoder.dimension,
+            "fingerprint": encoder.fingerprint,
+        },
+        "method": type(method).__name__,
+        "decoder": {"kind": kind, "name": type(decoder).__name__, "meta": meta},
+        "texts": n_texts,
+    }
+    new = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        new.mkdir()
+        method.save(new / _MAP)
+        if arrays:
+            _write_arrays(new / _DECODER, arrays)
+        about["sha256"] = {name: _digest(new / name) for name in (_MAP, _DECODER) if (new / name).exists()}
+        with write_atomically(new / _ABOUT) as file:
+            file.write(json.dumps(about, indent=1).encode())
+        _put(new, target)
+    except OSError as error:
+        raise MuteError(f"cannot write {folder}: {error.strerror or error}, so choose another place") from error
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _put(new: Path, target: Path) -> None:
+    """Move a folder to its place; what was there is put back if that does not succeed."""
+    old = new.with_suffix(".old")
+    try:
+        if target.exists():
+            os.rename(target, old)
+        os.rename(new, target)
+    except BaseException:
+        if old.exists() and not target.exists():
+            os.rename(old, target)
+        raise
+    finally:
+        if target.exists():
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _spec(encoder: Encoder) -> str | None:
+    """What finds the encoder again; None for a function."""
+    if isinstance(encoder, _FunctionEncoder):
+        return None
+    return os.path.abspath(encoder.name) if os.path.isdir(encoder.name) else encoder.name
+
+
+def _write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
+    from safetensors.numpy import save
+
+    content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    with write_atomically(path) as file:
+        file.write(content)
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_model(folder: str | os.PathLike[str], encoder: Any, decoder: Decoder | None) -> StoredModel:
+    """Read what `write_model` wrote, with the encoder and decoder in place of the stored ones if given."""
+    import mute
+
+    place = Path(folder)
+    about = _about(place)
+    try:
+        for name, expected in about["sha256"].items():
+            if name not in (_MAP, _DECODER) or _digest(place / name) != expected:
+                raise MuteError(f"{name} does not match its checksum; restore the folder from a copy")
+        stored, kind, n_texts = about["encoder"], about["decoder"]["kind"], int(about["texts"])
+        if decoder is None and kind is None:
+            raise MuteError(
+                f"{place} was saved with a decoder of your own, {about['decoder']['name']}: give it to load as decoder="
+            )
+        method = mute.load(place / _MAP)
+        if type(method).__name__ != about["method"] or not hasattr(method, "counterfactual"):
+            raise MuteError(f"{_MAP} holds a {type(method).__name__}, which is not what {_ABOUT} says")
+        known = _encoder(place, stored, encoder, method.n_features_in_)
+        if decoder is None:
+            arrays = _read_arrays(place / _DECODER) if _DECODER in about["sha256"] else {}
+            decoder = decoder_class(kind).from_state(known, arrays, about["decoder"]["meta"])
+    except MuteError as error:
+        if str(place) in str(error):
+            raise
+        raise MuteError(f"{place} cannot be used: {error}") from error
+    except OSError as error:
+        raise MuteError(f"{place} is damaged: {error.filename or error} cannot be read") from error
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        raise MuteError(f"{place} is damaged or was not written by mute: {type(error).__name__}: {error}") from error
+    return StoredModel(known, method, decoder, n_texts)
+
+
+def _about(place: Path) -> dict[str, Any]:
+    try:
+        about: dict[str, Any] = json.loads((place / _ABOUT).read_bytes())
+        ours = about["format"] == "mute-text"
+    except FileNotFoundError:
+        what = "has no model.json" if place.is_dir() else "does not exist"
+        raise MuteError(f"{place} {what}: give a folder written by `mute text fit`") from None
+    except NotADirectoryError:
+        raise MuteError(f"{place} is a file: give a folder written by `mute text fit`") from None
+    except OSError as error:
+        raise MuteError(f"{place} cannot be read: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError, RecursionError):
+        ours = False
+    if not ours:
+        raise MuteError(f"{place} holds no text model: its model.json is damaged or not mute's")
+    if about.get("version") != FORMAT_VERSION:
+        raise MuteError(
+            f"{place} has format version {about.get('version')!r}, this mute reads version {FORMAT_VERSION}; load it "
+            "with the release that wrote it, or update mute"
+        )
+    return about
+
+
+def _encoder(place: Path, stored: dict[str, Any], given: Any, width: int) -> Encoder:
+    """The encoder of the fit: the one given if it is the same, else the one that the model names."""
+    name, fingerprint = stored["name"], stored["fingerprint"]
+    if given is None and stored["spec"] is None:
+        raise MuteError(f"{place} was fitted with the function {name!r}: give it to load as encoder=")
+    if given is None:
+        try:
+            found = load_encoder(str(stored["spec"]))
+        except MuteError as error:
+            raise MuteError(f"{place} needs its encoder {name!r}, which cannot be loaded: {error}") from error
+    else:
+        found = given if isinstance(given, Encoder) else load_encoder(given)
+    if found.fingerprint != fingerprint and (fingerprint is not None or found.fingerprint is not None):
+        raise MuteError(
+            f"{place} needs the encoder {name!r} that it was fitted with, and {found.name!r} is another or has other "
+            "settings: give that one as encoder="
+        )
+    if found.dimension not in (None, width):
+        raise MuteError(f"{place} needs an encoder of {width} columns ({name!r}), {found.name!r} has {found.dimension}")
+    return found
+
+
+def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        arrays: dict[str, NDArray[Any]] = load_file(path)
+    except SafetensorError as error:
+        raise MuteError(f"{path} is damaged: {error}") from error
+    return arrays
