@@ -233,11 +233,12 @@ def train_inverter(
     known = load_encoder(encoder)
     console, start = _console(quiet), time.perf_counter()
     console.print(f"training on {len(texts):,} texts with {known.name} ...", highlight=False, markup=False)
-    more = {} if minutes is None else {"minutes": minutes}
     try:
         with _warnings_shown(console), _bar(quiet) as progress:
             made = encode(texts, known, cache=parts, progress=lambda done, total: progress("encoding", done / total))
-            inverter = train(texts, known, folder=output, embeddings=made, random_state=seed, progress=progress, **more)
+            inverter = train(
+                texts, known, folder=output, embeddings=made, minutes=minutes, random_state=seed, progress=progress
+            )
     except KeyboardInterrupt:
         kept = " and ".join(str(place) for place in (parts, output) if place.exists())
         _fail(

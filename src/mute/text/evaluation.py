@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from mute.text.decoding import cosines
 from mute.text.encoders import Encoder, check_texts
 
 __all__ = ["COLUMNS", "Evaluation", "evaluate_texts"]
+
+_Words = Mapping[Any, Iterable[str]]
 
 # The figures of a row and their heads in a table.
 COLUMNS = {
@@ -84,7 +86,7 @@ def evaluate_texts(
     to: Any,
     *,
     concept: Any = None,
-    words: Mapping[Any, Set[str]] | None = None,
+    words: _Words | None = None,
     progress: Stages | None = None,
 ) -> Evaluation:
     """Make the counterfactuals of texts and compare them with references.
@@ -99,7 +101,7 @@ def evaluate_texts(
         One class for all texts, or one for each.
     concept : label or array-like of shape (n,), optional
         The class they are of; routed if not given.
-    words : mapping of label to set of str, optional
+    words : mapping of label to words, optional
         Words that tell each class, for the substitution rate. By default the paper's lists if the classes are "male"
         and "female"; otherwise these figures are left out.
     progress : function (stage, share done), optional
@@ -151,8 +153,8 @@ def _some(texts: Sequence[str], rows: Sequence[int]) -> list[str]:
     return [texts[row] for row in rows]
 
 
-def _word_lists(words: Mapping[Any, Set[str]] | None, labels: list[Any]) -> Mapping[Any, Set[str]] | None:
-    from mute.text.metrics import GENDER
+def _word_lists(words: _Words | None, labels: list[Any]) -> _Words | None:
+    from mute.text.words import GENDER
 
     if words is None:
         return GENDER if set(labels) <= set(GENDER) else None
@@ -163,7 +165,11 @@ def _word_lists(words: Mapping[Any, Set[str]] | None, labels: list[Any]) -> Mapp
 
 
 def _figures(
-    texts: list[str], sources: list[str], references: list[str], to: list[Any], words: Mapping[Any, Set[str]] | None
+    texts: list[str],
+    sources: list[str],
+    references: list[str],
+    to: list[Any],
+    words: _Words | None,
 ) -> dict[str, Any]:
     """What can be said of texts without an encoder."""
     from mute.text.metrics import bleu, edit_distance, rouge, substitution_rate
