@@ -197,7 +197,7 @@ def test_evaluate(cli, folder, tmp_path):
     ceiling = next(row for row in found["figures"] if row["row"] == "reference")
     assert ceiling["bleu"] == pytest.approx(100) and ceiling["bertscore"] == pytest.approx(1, abs=1e-5)
     page = (tmp_path / "deep" / "results" / "gallery.html").read_text()
-    assert page.count("<article>") == 30 and "The worst" in page and "<h3>reference</h3>" in page
+    assert page.count("<article>") == 20 and "The worst" in page and "<h3>reference</h3>" in page
     (tmp_path / "words.json").write_text(json.dumps({"male": ["he"], "female": ["she"]}))
     more = ["--words", tmp_path / "words.json", "--concept", "male", "-o", tmp_path / "again", "--quiet"]
     assert cli(*words, "--to", "female", *more) == (0, "", "")

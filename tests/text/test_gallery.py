@@ -53,7 +53,7 @@ def test_texts_side_by_side(tmp_path):
     content, page = read(tmp_path / "x.html")
     assert page.paragraphs == ["A note.", *found.sources[:1], *found.texts[:1], "She left.", "She left."]
     assert "<del>He</del> sold <del>his</del> car." in content and "<ins>She</ins> sold <ins>her</ins> car." in content
-    assert "male → female" in content and "cosine 0.812 → 0.957" in content
+    assert ">male → female<" in content and ">female<" in content and "cosine 0.812 → 0.957" in content
     assert "2 texts, 1 of them changed" in content and content.count("unchanged</span>") == 1
 
 

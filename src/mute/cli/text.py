@@ -26,6 +26,9 @@ text = typer.Typer(
 )
 app.add_typer(text, name="text")
 
+# Texts in the gallery of an evaluation, beside the worst: more than anyone reads.
+_SHOWN = 990
+
 _CORPORA = "Tables of texts: .csv, .tsv, .parquet or .jsonl, with the names of their columns."
 
 Corpus = Annotated[Path, typer.Argument(help="A table of texts: .csv, .tsv, .parquet or .jsonl.")]
@@ -343,12 +346,15 @@ def _write_evaluation(folder: Path, found: Any, model: TextCounterfactual, name:
     with write_atomically(folder / "results.json") as file:
         file.write(json.dumps(about | found.to_dict(), indent=1, ensure_ascii=False, default=str).encode())
     shown = [
-        replace(row, reference=right, note=f"cosine to the reference {near:.3f}", group="All texts")
+        replace(row, reference=right, note=f"to the reference {near:.3f}")
         for row, right, near in zip(examples_of(found.counterfactuals), found.references, found.cosines, strict=True)
     ]
-    worst = [replace(shown[at], group="The worst, by cosine to the reference") for at in found.worst(10)]
+    worst = found.worst(10)
+    others = [at for at in range(len(shown)) if at not in worst][:_SHOWN]
+    rows = [replace(shown[at], group="The worst, by cosine to the reference") for at in worst]
+    rows += [replace(shown[at], group="Others") for at in others]
     note = f"{about['method']} with {about['decoder']} on {name}; cosine and BERTScore by {found.encoder}."
     write_gallery(
-        folder / "gallery.html", [*worst, *shown], title="Counterfactual texts against references", note=note,
+        folder / "gallery.html", rows, title="Counterfactual texts against references", note=note,
         table=_cells(found),
     )  # fmt: skip

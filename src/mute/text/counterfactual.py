@@ -124,9 +124,9 @@ class TextCounterfactual:
         self,
         texts: Sequence[str],
         concept: Any,
+        progress: Stages | None = None,
         *,
         cache: str | os.PathLike[str] | None = None,
-        progress: Stages | None = None,
     ) -> Self:
         """Encode a corpus, learn to move its embeddings from class to class, and make the decoder ready.
 
@@ -135,9 +135,10 @@ class TextCounterfactual:
         texts : sequence of n str
         concept : array-like of shape (n,)
             The class of each text, any hashable kind.
+        progress : function (stage, share done), optional
+            The stages are "encoding", "fitting" and "decoder".
         cache : path, optional
             A folder for the embeddings, as in `mute.text.encode`: an interrupted fit encodes nothing twice.
-        progress : function (stage, share done), optional
 
         Returns
         -------
@@ -182,6 +183,7 @@ class TextCounterfactual:
         concept : label or array-like of shape (n,), optional
             The class they are of. Without it the router of the method chooses, if there is one.
         progress : function (stage, share done), optional
+            The stages are "encoding" and "decoding".
 
         Returns
         -------

@@ -129,7 +129,7 @@ def _body(rows: Sequence[Example]) -> str:
 def _card(row: Example) -> str:
     before, after = differences(row.source, row.text)
     same = '<span class="chip">unchanged</span>' if row.source == row.text else ""
-    way = " → ".join(str(label) for label in (row.concept, row.to) if label is not None)
+    way = " → ".join(dict.fromkeys(str(label) for label in (row.concept, row.to) if label is not None))
     facts = [f'<span class="chip">{html.escape(way)}</span>' if way else "", same, _scores(row), html.escape(row.note)]
     reference = ""
     if row.reference is not None:
