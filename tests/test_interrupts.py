@@ -1,6 +1,7 @@
 """Ctrl-C in the middle of training: it ends what it interrupts, and what was fitted before stays."""
 
 import signal
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -15,7 +16,7 @@ from mute import MUtE, routing
 from mute.evaluation.adversaries import CODER, PANEL, attack
 from mute.evaluation.augmentation import CounterfactualAugmentation
 from mute.evaluation.utility import paper_mse
-from mute.interrupts import interruptible
+from mute.interrupts import Stop, interruptible
 from mute.rivals import FreeFormLEACE, TaCo
 from mute.stopping import fresh_leak
 
@@ -117,3 +118,29 @@ def test_other_warnings_pass_and_filters_are_restored() -> None:
     with pytest.raises(UserWarning, match="something else"), interruptible():
         raise UserWarning("something else")
     assert warnings.filters == before
+
+
+def test_a_stop_waits_for_a_good_place_and_a_second_one_does_not() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), Stop() as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.asked
+        stop.leave()
+    with pytest.raises(KeyboardInterrupt), Stop() as stop:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("the second signal was held back, too")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_outside_the_main_thread_nothing_is_held_back() -> None:
+    before, inside = signal.getsignal(signal.SIGINT), []
+
+    def work() -> None:
+        with Stop() as stop:
+            inside.append((signal.getsignal(signal.SIGINT), stop.asked))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert inside == [(before, False)]

@@ -157,9 +157,12 @@ class InverterNetwork(nn.Module):
             if ended.all():
                 break
             last = token.view(-1)
-            if beam > 1:
-                order = (torch.arange(n)[:, None] * beam + parent).view(-1)
-                caches = [tuple(part.index_select(0, order) for part in cache) for cache in caches]
+            order = (torch.arange(n)[:, None] * beam + parent).view(-1)
+            if not torch.equal(order, torch.arange(n * beam)):
+                # Beams of a row share their prompt: only what was written moves.
+                place = slice(begun, begun + at + 1)
+                for part in (part for kept in caches for part in kept):
+                    part[:, :, place] = part[order, :, place]
         return [[_until_end(text) for text in row] for row in written.tolist()]
 
     def _prompt(self, task: Task, room: list[int]) -> tuple[Tensor, list[int]]:

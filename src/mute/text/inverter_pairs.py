@@ -50,7 +50,7 @@ class WordEdits:
     Examples
     --------
     >>> WordEdits(["she left", "he stayed"])("she left early.", np.random.default_rng(3))
-    'she left stayed.'
+    'left early.'
     """
 
     def __init__(self, texts: Sequence[str]) -> None:

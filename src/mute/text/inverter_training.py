@@ -189,7 +189,8 @@ class _Run:
         self._corpus, self._encoder, self._command = corpus, encoder, command
         self._home, self._report, self._stop = home, report, stop
         self._network = _new_network(corpus, command)
-        self._optimiser = torch.optim.AdamW(self._network.parameters(), weight_decay=0.01, betas=(0.9, 0.98), fused=True)
+        weights = self._network.parameters()
+        self._optimiser = torch.optim.AdamW(weights, weight_decay=0.01, betas=(0.9, 0.98), fused=True)
         self._edits = WordEdits([corpus.texts[row] for row in corpus.train])
         self.place = self._resume() or _Place()
         self._clock = self._kept = time.monotonic()
