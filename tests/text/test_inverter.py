@@ -34,7 +34,7 @@ def train(folder: Path, **settings: Any) -> Inverter:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("inverter") / "new"
-    train(place, epochs=30, width=32, learning_rate=1e-2)
+    train(place, epochs=24, width=32, learning_rate=5e-3)
     return place
 
 
@@ -47,7 +47,7 @@ def inverter(folder: Path) -> Inverter:
 def weak(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Hardly trained, so that it is wrong in many ways."""
     place = tmp_path_factory.mktemp("weak")
-    train(place, epochs=12, learning_rate=1e-2)
+    train(place, epochs=20, learning_rate=1e-2)
     return place
 
 
@@ -231,10 +231,10 @@ def test_a_folder_that_is_done_is_loaded(weak: Path) -> None:
         raise AssertionError(stage)
 
     before = (weak / "inverter.json").read_bytes()
-    train(weak, epochs=12, learning_rate=1e-2, progress=never)
+    train(weak, epochs=20, learning_rate=1e-2, progress=never)
     assert (weak / "inverter.json").read_bytes() == before
     with pytest.raises(MuteError, match="other epochs: give another folder"):
-        train(weak, epochs=13, learning_rate=1e-2)
+        train(weak, epochs=21, learning_rate=1e-2)
 
 
 def test_save_and_load(inverter: Inverter, tmp_path: Path) -> None:

@@ -23,6 +23,9 @@ END = 0
 # What a position holds, for the embedding of kinds.
 _PROMPT, _DRAFT, _TEXT = range(3)
 
+# Standard deviations at the start, of weights and of pseudo-tokens.
+_SMALL, _LOUD = 0.02, 0.1
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -93,13 +96,20 @@ class InverterNetwork(nn.Module):
         self.positions = nn.Embedding(s.max_tokens + 1, s.width)
         self.kinds = nn.Embedding(3, s.width)
         self.readers = nn.ModuleDict({name: _Reader(s) for name in ("wanted", "reached", "missing")})
-        self.layers = nn.ModuleList(_Layer(s.width, s.heads, s.layers) for _ in range(s.layers))
+        self.layers = nn.ModuleList(_Layer(s.width, s.heads) for _ in range(s.layers))
         self.norm = nn.LayerNorm(s.width)
         # Centre and root mean square of the embeddings it was trained on.
         self.register_buffer("center", torch.zeros(s.dimension))
         self.register_buffer("scale", torch.ones(1))
-        for table in (self.tokens, self.positions, self.kinds):
-            nn.init.normal_(table.weight, std=0.02)
+        self.bias = nn.Parameter(torch.zeros(s.vocabulary))
+        # Small weights, so that a place begins as its own token and a little of what layers say of it; what they add up
+        # to shall not grow with their number.
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                last = name.endswith(("answer", "narrow"))
+                nn.init.normal_(module.weight, std=_SMALL / (2 * s.layers) ** 0.5 if last else _SMALL)
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
 
     def loss(self, task: Task, texts: Sequence[Sequence[int]]) -> tuple[Tensor, int, int]:
         """Mean cross entropy of the texts' tokens, how many of them it would have got right, and their number."""
@@ -195,7 +205,7 @@ class InverterNetwork(nn.Module):
         return cast(list[_Layer], list(self.layers))
 
     def _logits(self, x: Tensor) -> Tensor:
-        return functional.linear(self.norm(x), self.tokens.weight)
+        return functional.linear(self.norm(x), self.tokens.weight, self.bias)
 
 
 class _Reader(nn.Module):
@@ -206,6 +216,7 @@ class _Reader(nn.Module):
         self.inner = nn.Linear(s.dimension, 2 * s.width)
         self.outer = nn.Linear(2 * s.width, s.prompt * s.width)
         self.norm = nn.LayerNorm(s.width)
+        nn.init.constant_(self.norm.weight, _LOUD)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.outer(functional.gelu(self.inner(x)))
@@ -215,7 +226,7 @@ class _Reader(nn.Module):
 class _Layer(nn.Module):
     """Attention to what came before, then a network of its own at each place; both add to what is there."""
 
-    def __init__(self, width: int, heads: int, layers: int) -> None:
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
         self.norm_attention, self.norm_inner = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -223,9 +234,6 @@ class _Layer(nn.Module):
         self.answer = nn.Linear(width, width)
         self.widen = nn.Linear(width, 2 * width)
         self.narrow = nn.Linear(2 * width, width)
-        # What layers add up to shall not grow with their number.
-        for last in (self.answer, self.narrow):
-            nn.init.normal_(last.weight, std=0.02 / (2 * layers) ** 0.5 * 4)
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self._split(x)

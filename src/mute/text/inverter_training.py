@@ -40,7 +40,7 @@ _KEEP_EVERY = 120.0
 # Pairs made at a time: what an interruption can cost.
 _BLOCK = 256
 # Shares of the time: for the first guess, and, of the rest, for making pairs.
-_GUESSING, _PAIRING = 0.5, 0.3
+_GUESSING, _PAIRING = 0.4, 0.25
 # Of the batches of a corrector, this share teaches it to guess, so that it does not forget how.
 _REMINDERS = 0.2
 _WARM_UP, _LEAST_RATE, _CLIP = 0.03, 0.05, 1.0
@@ -96,7 +96,7 @@ def train_inverter(
     rounds: int = 1,
     pairs: int = 20_000,
     batch_size: int = 32,
-    learning_rate: float = 1e-3,
+    learning_rate: float = 2e-3,
     random_state: int = 0,
     progress: Progress | None = None,
 ) -> Inverter:
@@ -132,7 +132,7 @@ def train_inverter(
     pairs : int, default=20000
         Most drafts in a round.
     batch_size : int, default=32
-    learning_rate : float, default=1e-3
+    learning_rate : float, default=2e-3
         The highest of AdamW's; it warms up and falls with a cosine in each stage.
     random_state : int, default=0
     progress : function (stage, share done of it), optional
@@ -362,7 +362,7 @@ class _Run:
 def _new_network(corpus: Corpus, command: _Command) -> InverterNetwork:
     import torch
 
-    from mute.text.inverter_network import InverterNetwork, Settings
+    from mute.text.inverter_network import END, InverterNetwork, Settings
 
     known = corpus.embeddings[corpus.train]
     settings = Settings(
@@ -373,6 +373,11 @@ def _new_network(corpus: Corpus, command: _Command) -> InverterNetwork:
         network = InverterNetwork(settings)
     center = known.mean(axis=0, dtype=np.float64)
     network.center.copy_(torch.from_numpy(center))
+    counts = np.bincount(
+        [token for row in corpus.train for token in (*corpus.ids[row], END)], minlength=settings.vocabulary
+    )
+    # So that it need not learn first how often tokens come.
+    network.bias.data.copy_(torch.from_numpy(np.log((counts + 1) / (counts + 1).sum())))
     network.scale.fill_(max(float(np.sqrt(known.var(axis=0, dtype=np.float64).mean())), 1e-12))
     return network
 
