@@ -2,7 +2,8 @@
 
 import pytest
 
-from mute.datasets import PREPARED, load
+from mute.cli.texts import read_texts
+from mute.datasets import PREPARED, load, load_texts
 from mute.datasets import prepared as module
 from tiny_packages import shelve
 
@@ -37,6 +38,18 @@ def test_prepare_says_what_it_takes_and_what_came_of_it(cli, place):
     code, out, _ = cli("data", "prepare", "adult")
     assert code == 0 and "adult: was there before" in out and "will" not in out
     assert cli("data", "prepare", "adult", "--quiet")[1] == ""
+
+
+def test_corpora_need_no_encoder_and_are_read_by_other_commands(cli, place):
+    code, out, err = cli("data", "prepare", "bug-texts", "panda-gender", "--from", place / "shelf")
+    assert (code, err) == (0, "")
+    assert "minilm" not in out and "panda-gender needs panda, prepared first" in out
+    assert "(105,671 texts)" in out and "(5,601 pairs)" in out
+    for name in ("bug-texts", "panda-gender"):
+        for column, values in load_texts(name).items():
+            assert read_texts(f"{place / 'home' / name / name}.csv:{column}") == values
+    lines = {line.split()[0]: line.split()[-1] for line in cli("data", "list")[1].splitlines()}
+    assert (lines["bug-texts"], lines["panda-gender"], lines["bug"]) == ("yes", "yes", "no")
 
 
 def test_all_leaves_out_mpnet(cli, place):

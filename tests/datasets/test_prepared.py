@@ -1,7 +1,9 @@
 """Prepared data, made from tiny packages in the exact formats of the real ones."""
 
+import csv
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,18 +14,19 @@ from mute.datasets import (
     load,
     load_pairs,
     load_pairs_of_texts,
+    load_texts,
     load_words,
     prepare,
     prepared_folder,
 )
 from mute.datasets.adult import adult_dataset
-from mute.datasets.bug import MASK, OCCUPATIONS, read_bug
+from mute.datasets.bug import MASK, OCCUPATIONS, read_bug, read_bug_texts
 from mute.datasets.gender_words import PAIRS, gender_classes, gender_direction
-from mute.datasets.panda import RACES
+from mute.datasets.panda import RACES, gender_rewrites
 from mute.datasets.prepared import in_order, is_prepared, to_fetch
 from mute.datasets.word_vectors import read_glove
 from mute.errors import MuteError
-from tiny_packages import adult, bug, glove, shelve
+from tiny_packages import LETTERS, adult, bug, glove, shelve
 
 SETS = ("glove", "word2vec", "adult", "adult-race", "bug", "bug-occupations", "panda-race")
 
@@ -198,6 +201,79 @@ def test_panda_race_has_each_text_once_and_no_text_of_two_races(home: Path) -> N
     assert [row["split"] for row in rows] == data.split.tolist()
 
 
+def test_bug_texts_have_each_sentence_once_as_it_is(home: Path) -> None:
+    corpus = load_texts("bug-texts", folder=home)
+    assert list(corpus) == ["text", "gender", "profession", "split"]
+    # Rows 0 and 6 are the same.
+    assert {len(column) for column in corpus.values()} == {59} and len(set(corpus["text"])) == 59
+    assert corpus["text"][0] == "The nurse number 7 left her house to the nurses ' \n ."
+    assert Counter(corpus["profession"]) == {"nurse": 19, "coach": 20, "patient": 20}
+    for text, gender, profession in zip(corpus["text"], corpus["gender"], corpus["profession"], strict=True):
+        assert ("her" in text.split()) == (gender == "female") and text.lower().split()[1] == profession
+
+
+def sentences(texts: list[str], path: Path) -> Path:
+    """A file like BUG's with these sentences, of which the odd ones are about a woman."""
+    rows = [["sentence_text", "tokens", "profession", "profession_first_index", "predicted gender"]]
+    rows += [[text, "['x']", ("Chief", "nurse")[i % 2], "0", ("male", "female")[i % 2]] for i, text in enumerate(texts)]
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return path
+
+
+def test_bug_texts_are_split_by_their_letters(tmp_path: Path) -> None:
+    words = ["".join(LETTERS[i // 26**k % 26] for k in range(3)) for i in range(4000)]
+    plain = [f"The chief of {word} left" for word in words]
+    corpus = read_bug_texts(sentences(plain, tmp_path / "plain.csv"))
+    part = dict(zip(corpus["text"], corpus["split"], strict=True))
+    # Three standard deviations of a share of 4,000 draws are below 0.02.
+    counts = Counter(corpus["split"])
+    for split, share in {"fit": 0.8, "validate": 0.1, "test": 0.1}.items():
+        assert abs(counts[split] / 4000 - share) < 0.02
+    # Whatever else is in the file, and however the sentence is written.
+    others = [f" {text.upper()} , 7 . \n" for text in reversed(plain[:500])]
+    written = read_bug_texts(sentences([*others, *plain[:500]], tmp_path / "others.csv"))
+    assert written["text"] == [*(text.strip() for text in others), *plain[:500]]
+    assert written["split"] == [part[text] for text in [*reversed(plain[:500]), *plain[:500]]]
+
+
+def test_the_first_of_sentences_that_are_the_same_counts(tmp_path: Path) -> None:
+    corpus = read_bug_texts(sentences(["He left .", "She left .", "She stayed .", " He left ."], tmp_path / "bug.csv"))
+    assert corpus["text"] == ["He left .", "She left .", "She stayed ."]
+    assert corpus["gender"] == ["male", "female", "male"]
+    assert corpus["profession"] == ["chief", "nurse", "chief"]
+
+
+def test_panda_gender_has_the_pairs_of_panda(home: Path) -> None:
+    corpus = load_texts("panda-gender", folder=home)
+    assert list(corpus) == ["source", "reference", "from", "to", "split", "original_id"]
+    pairs = [pair for pair in load_pairs_of_texts("panda", folder=home) if pair["target_attribute"] == "Woman"]
+    names = ("original", "rewrite", "split", "original_id")
+    expected = [tuple(str(pair[name]) for name in names) for pair in pairs]
+    found = [corpus[name] for name in ("source", "reference", "split", "original_id")]
+    assert list(zip(*found, strict=True)) == expected and len(expected) == 12
+    assert set(corpus["from"]) == {"male"} and set(corpus["to"]) == {"female"}
+
+
+def test_gender_rewrites_are_short_and_change_the_gender() -> None:
+    def pair(source: str | None, target: str, words: int) -> dict[str, Any]:
+        texts = {"original": "a\n" * words, "rewrite": f"b {words}"}
+        return {**texts, "source_attribute": source, "target_attribute": target, "split": "test", "original_id": words}
+
+    wanted = [pair("Man", "Woman", 40), pair("Woman", "Man", 3)]
+    unwanted = [
+        pair("Man", "Woman", 41),
+        pair("Man", "Man", 3),
+        pair("Woman", "Non-Binary", 3),
+        pair(None, "Woman", 3),
+        pair(None, RACES[0], 3),
+    ]
+    found = gender_rewrites([*unwanted, *wanted, *unwanted])
+    assert found["source"] == ["a\n" * 40, "a\n" * 3] and found["reference"] == ["b 40", "b 3"]
+    assert found["from"] == ["male", "female"] and found["to"] == ["female", "male"]
+    assert found["split"] == ["test", "test"] and found["original_id"] == ["40", "3"]
+
+
 @pytest.mark.parametrize(("name", "labels"), [("adult", {"Male", "Female"}), ("adult-race", {"White", "Black"})])
 def test_adult(home: Path, name: str, labels: set[str]) -> None:
     data = load(name, folder=home)
@@ -279,12 +355,20 @@ def test_an_interrupted_preparation_goes_on(tmp_path: Path, monkeypatch: pytest.
 def test_names_that_are_not_there(home: Path) -> None:
     with pytest.raises(MuteError, match="there is no data 'golve'; there is: glove, word2vec"):
         prepare("golve", folder=home)
-    with pytest.raises(MuteError, match="panda is not a data set with a concept; these are: glove, word2vec, adult"):
+    with pytest.raises(
+        MuteError, match="panda is not a data set of rows and a concept; these are: glove, word2vec, adult"
+    ):
         load("panda", folder=home)
     with pytest.raises(MuteError, match="bug has no words"):
         load_words("bug", folder=home)
     with pytest.raises(MuteError, match="there is: panda"):
         load_pairs_of_texts("bug", folder=home)
+    with pytest.raises(MuteError, match="bug is not a corpus of texts; these are: bug-texts, panda-gender"):
+        load_texts("bug", folder=home)
+    with pytest.raises(MuteError, match="bug-texts is not a data set of rows and a concept"):
+        load("bug-texts", folder=home)
+    with pytest.raises(MuteError, match="run: mute data prepare bug-texts"):
+        load_texts("bug-texts", folder=home / "nowhere")
 
 
 @pytest.mark.parametrize(

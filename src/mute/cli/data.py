@@ -124,7 +124,8 @@ def _summary(name: str, folder: Path) -> str:
     from mute.datasets.prepared import PREPARED, load
 
     preparation = PREPARED[name]
-    return repr(load(name, folder=folder)) if preparation.concept else f"{preparation.about} ({preparation.shape})"
+    is_set = f"{name}.safetensors" in preparation.files
+    return repr(load(name, folder=folder)) if is_set else f"{preparation.about} ({preparation.shape})"
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 import ast
 import csv
+import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 
-__all__ = ["MASK", "OCCUPATIONS", "Sentences", "read_bug"]
+__all__ = ["MASK", "OCCUPATIONS", "Sentences", "read_bug", "read_bug_texts"]
 
 # The word that stands for the occupation; BERT-like tokenisers know it.
 MASK = "[MASK]"
@@ -26,7 +28,7 @@ OCCUPATIONS = {
     "trade and sport": ("coach", "driver", "farmer", "manager", "pilot"),
 }
 
-_COLUMNS = ("tokens", "profession", "profession_first_index", "predicted gender")
+_COLUMNS = ("tokens", "profession", "profession_first_index", "predicted gender", "sentence_text")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,19 +72,61 @@ def read_bug(path: Path) -> Sentences:
     """
     kept = {occupation for group in OCCUPATIONS.values() for occupation in group}
     texts, genders, occupations = [], [], []
+    for row in _rows(path):
+        occupation = row["profession"].lower()
+        if occupation in kept:
+            texts.append(_masked(path, row["tokens"], int(row["profession_first_index"]), occupation))
+            genders.append(row["predicted gender"])
+            occupations.append(occupation)
+    gender, occupation_of = np.array(genders), np.array(occupations)
+    return Sentences(texts, gender, occupation_of, _split(texts, np.char.add(np.char.add(gender, "/"), occupation_of)))
+
+
+def read_bug_texts(path: Path) -> dict[str, list[str]]:
+    """Read all sentences as they are, each once.
+
+    About 80 % of the sentences are there to fit, 10 % to validate and 10 % to test. The part is drawn from a hash of
+    the letters of the sentence, so it depends on nothing else, and sentences that differ only in capitals, digits or
+    signs are in the same part.
+
+    Parameters
+    ----------
+    path : path
+        ``full_BUG.csv``.
+
+    Returns
+    -------
+    dict of str to list of n str
+        ``text`` (no blanks around it), ``gender`` (``"female"`` or ``"male"``), ``profession`` (in lower case) and
+        ``split``, in the order of the file. Of a sentence that is there twice, the first row counts.
+    """
+    first: dict[str, dict[str, str]] = {}
+    for row in _rows(path):
+        first.setdefault(row["sentence_text"].strip(), row)
+    return {
+        "text": list(first),
+        "gender": [row["predicted gender"] for row in first.values()],
+        "profession": [row["profession"].lower() for row in first.values()],
+        "split": [_part(text) for text in first],
+    }
+
+
+def _rows(path: Path) -> Iterator[dict[str, str]]:
+    """The rows with a gender."""
     with open(path, encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         missing = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
         if missing:
             raise MuteError(f"{path} has no column {missing[0]!r}; it is not the file full_BUG.csv")
         for row in reader:
-            occupation = row["profession"].lower()
-            if occupation in kept and row["predicted gender"] in ("female", "male"):
-                texts.append(_masked(path, row["tokens"], int(row["profession_first_index"]), occupation))
-                genders.append(row["predicted gender"])
-                occupations.append(occupation)
-    gender, occupation_of = np.array(genders), np.array(occupations)
-    return Sentences(texts, gender, occupation_of, _split(texts, np.char.add(np.char.add(gender, "/"), occupation_of)))
+            if row["predicted gender"] in ("female", "male"):
+                yield row
+
+
+def _part(text: str) -> str:
+    letters = "".join(filter(str.isalpha, text.lower()))
+    tenth = int.from_bytes(hashlib.sha256(letters.encode()).digest()[:8]) % 10
+    return {0: "test", 1: "validate"}.get(tenth, "fit")
 
 
 def _masked(path: Path, literal: str, index: int, occupation: str) -> str:

