@@ -14,8 +14,9 @@ __all__: list[str] = []
 
 
 @app.command(
-    epilog="Studies: synthetic, tradeoff, words, fairness, augmentation, surrogates; all when none is named. "
-    "Data: `mute data prepare glove wordsim bug bug-occupations` first, or give the authors' files."
+    epilog="Studies: synthetic, tradeoff, words, fairness, augmentation, surrogates, text; all when none is named. "
+    "Data: `mute data prepare glove wordsim bug bug-occupations bug-texts panda-gender` first, or give the authors' "
+    "files."
 )
 def paper(
     studies: Annotated[
@@ -29,9 +30,14 @@ def paper(
     rows: Annotated[int | None, typer.Option(min=200, help="Rows to fit on at most; all when not given.")] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=PATH", help="The authors' files of glove, bios, dial or jigsaw; repeat for more."),
+        typer.Option(
+            metavar="NAME=PATH", help="The authors' files of glove, bios, dial, jigsaw or texts; repeat for more."
+        ),
     ] = None,
     pairs: Annotated[Path | None, typer.Option(help="Human judgements of pairs of words, in place of WordSim.")] = None,
+    inverter: Annotated[
+        Path | None, typer.Option(help="Folder of a trained inverter, to decode texts with as well.")
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes side by side, one thread each; one for each core if not given.")
     ] = None,
@@ -58,7 +64,15 @@ def paper(
         if not equals or not path:
             raise MuteError(f"--data takes NAME=PATH, such as bios=data/biasbios, not {entry!r}")
         paths[name] = path
-    plan = Plan(tuple(studies or STUDIES), paths, None if pairs is None else str(pairs), rows, runs, quick)
+    plan = Plan(
+        tuple(studies or STUDIES),
+        paths,
+        None if pairs is None else str(pairs),
+        rows,
+        runs,
+        quick,
+        None if inverter is None else str(inverter),
+    )
     if again:
         for part in (output / "parts").glob("*.json"):
             part.unlink()

@@ -20,6 +20,16 @@ from mute.paper.erasing import CORE, SLOW, entries, erase
 from mute.paper.problems import PROBLEMS, Problem, Words, describe, problem, words_of
 from mute.paper.published import FAIRNESS
 from mute.paper.synthetic import SHIFTS, synthetic
+from mute.paper.texts import SETS as TEXT_SETS
+from mute.paper.texts import (
+    TextSet,
+    encoded_corpus,
+    moved_texts,
+    print_of_inverter,
+    print_of_texts,
+    text_jobs,
+    text_set,
+)
 
 __all__ = ["STUDIES", "Plan", "Results", "run"]
 
@@ -30,8 +40,10 @@ STUDIES = {
     "fairness": "a task after erasure: accuracy and gaps between the classes",
     "augmentation": "a task learned from rows and their counterfactuals",
     "surrogates": "copies of MUtE: time, task, gaps, probes",
+    "text": "counterfactual texts: ways to move embeddings and ways to decode them",
 }
 
+_TEXTS = "texts"
 _QUICK_ROWS = 800
 _QUICK_MIXTURE = 500
 
@@ -45,7 +57,8 @@ class Plan:
     studies : tuple of str
         Names in `STUDIES`.
     paths : dict
-        Of data sets (glove, bios, dial, jigsaw) to folders with the authors' files; others use their stand-ins.
+        Of data sets (glove, bios, dial, jigsaw, and texts, the biographies of the text study) to folders with the
+        authors' files; others use their stand-ins, but texts have none.
     pairs : str or None
         File of human judgements of words, in place of the default.
     rows : int or None
@@ -54,6 +67,8 @@ class Plan:
         Seeds for each method of the paper's tables; other methods, and Jigsaw, which is in a figure only, get one.
     quick : bool
         One run on few rows, only the methods of the paper, and stand-ins that are not prepared are left out.
+    inverter : str or None
+        Folder of a trained inverter, to decode texts with as well.
     """
 
     studies: tuple[str, ...] = tuple(STUDIES)
@@ -62,14 +77,16 @@ class Plan:
     rows: int | None = None
     runs: int = 5
     quick: bool = False
+    inverter: str | None = None
 
     def __post_init__(self) -> None:
         for name in self.studies:
             if name not in STUDIES:
                 raise MuteError(f"there is no study {name!r}; known studies: {', '.join(STUDIES)}")
         for name in self.paths:
-            if name not in PROBLEMS:
-                raise MuteError(f"there is no data set {name!r} in the paper; give a path for: {', '.join(PROBLEMS)}")
+            known = [*PROBLEMS, _TEXTS]
+            if name not in known:
+                raise MuteError(f"there is no data set {name!r} in the paper; give a path for: {', '.join(known)}")
         if self.runs < 1:
             raise MuteError(f"runs must be at least 1, not {self.runs}")
         if self.rows is not None and self.rows < 200:
@@ -84,8 +101,11 @@ class Plan:
         """Rows of each class of the synthetic study."""
         return _QUICK_MIXTURE if self.quick else 2000
 
-    def jobs(self, problems: Iterable[str]) -> list[dict[str, Any]]:
-        """All jobs on these data sets, first seeds first, so that a run that is stopped has something of everything."""
+    def jobs(self, problems: Iterable[str], texts: Iterable[str] = ()) -> list[dict[str, Any]]:
+        """All jobs on these data sets and sets of texts.
+
+        First seeds come first, so that a run that is stopped has something of everything.
+        """
         present, runs = set(problems), 1 if self.quick else self.runs
         found: list[dict[str, Any]] = []
         if "synthetic" in self.studies:
@@ -109,6 +129,7 @@ class Plan:
                 ]
             if "surrogates" in self.studies:
                 found += [{"job": "copy", "problem": name, "seed": s} for s in range(runs)]
+        found += text_jobs(list(texts), self.inverter is not None, self.quick)
         return sorted(found, key=lambda job: (job["seed"], job["job"], job.get("problem", ""), job.get("label", "")))
 
 
@@ -166,7 +187,8 @@ def run(
         surveys = {} if words is None else words.surveys
         problems["glove"]["surveys"] = {name: len(pairs) for name, pairs in surveys.items()}
         prints["glove"] += repr(surveys)
-    jobs = plan.jobs(problems)
+    texts = _text_prints(plan, left_out)
+    jobs = plan.jobs(problems, texts)
     parts = folder / "parts"
     try:
         parts.mkdir(parents=True, exist_ok=True)
@@ -175,13 +197,14 @@ def run(
     results = Results(plan, problems, left_out, {})
     waiting = []
     for job in jobs:
-        data_of = prints[job["problem"]] if "problem" in job else plan.mixture_rows
-        part = parts / _name(job, data_of)
+        part = parts / _name(job, _data_of(job, plan, prints, texts))
         kept = _kept(part)
         if kept is None:
             waiting.append((job, part))
         else:
             results.found.append(kept)
+    for name in {job["set"] for job, _ in waiting if job["job"] == "text"}:
+        encoded_corpus(_text_set(name, plan))  # on all cores, before the processes ask for it one by one
     done = len(jobs) - len(waiting)
     for job, found, failure in _all(waiting, plan, n_jobs):
         done += 1
@@ -193,6 +216,32 @@ def run(
             progress(" ".join(str(v) for k, v in job.items() if k != "seed"), done, len(jobs))
     results.about = _about(time.perf_counter() - start, sum(r["seconds"] for r in results.found), n_jobs)
     return results
+
+
+def _text_prints(plan: Plan, left_out: dict[str, str]) -> dict[str, str]:
+    """What is known of each set of texts, of those that are there."""
+    found = {}
+    for name in TEXT_SETS if "text" in plan.studies else ():
+        try:
+            found[name] = print_of_texts(_text_set(name, plan))
+        except MuteError as error:
+            # The biographies are the authors' own, without a stand-in.
+            if not plan.quick and not (name == "bios" and _TEXTS not in plan.paths):
+                raise
+            left_out[f"texts: {name}"] = str(error)
+    return found
+
+
+def _text_set(name: str, plan: Plan) -> TextSet:
+    return text_set(name, plan.paths.get(_TEXTS), plan.quick)
+
+
+def _data_of(job: dict[str, Any], plan: Plan, prints: dict[str, str], texts: dict[str, str]) -> str | int:
+    """What the answer of a job depends on, besides its settings."""
+    if job["job"] == "text":
+        more = print_of_inverter(str(plan.inverter)) if job["decoder"] == "inverter" else ""
+        return texts[job["set"]] + more
+    return prints[job["problem"]] if "problem" in job else plan.mixture_rows
 
 
 def _kept(part: Path) -> dict[str, Any] | None:
@@ -243,6 +292,8 @@ def _result(job: dict[str, Any], plan: Plan) -> dict[str, Any]:
 
     if job["job"] == "synthetic":
         return synthetic(job["regime"], job["seed"], plan.mixture_rows)
+    if job["job"] == "text":
+        return moved_texts(_text_set(job["set"], plan), job["mover"], job["decoder"], plan.inverter)
     data = _problem(job["problem"], plan)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what methods say of weak results is what the tables show

@@ -14,7 +14,7 @@ from mute.text.counterfactual import Counterfactuals, Stages, TextCounterfactual
 from mute.text.decoding import cosines
 from mute.text.encoders import Encoder, check_texts
 
-__all__ = ["COLUMNS", "Evaluation", "evaluate_texts"]
+__all__ = ["COLUMNS", "Evaluation", "evaluate_texts", "score_texts"]
 
 _Words = Mapping[Any, Iterable[str]]
 
@@ -122,35 +122,71 @@ def evaluate_texts(
         raise MuteError("there are no texts to judge: give at least one")
     found = model.counterfactual(given, to, concept, progress)
     tell = progress or (lambda stage, share: None)
-    lists = _word_lists(words, found.to.tolist())
+    rows, near = [], []
     sides = {"model": found.texts, "identity": given, "reference": wanted}
-    target = model.encoder_(wanted)
-    near = {name: cosines(model.encoder_(texts), target) for name, texts in sides.items()}
-    ways = [f"{a} → {b}" if a is not None else f"to {b}" for a, b in zip(found.concept, found.to, strict=True)]
-    parts = {way: [i for i, one in enumerate(ways) if one == way] for way in sorted(set(ways))}
-    groups = {"all": list(range(len(given))), **(parts if len(parts) > 1 else {})}
-    bert: dict[tuple[str, str], float | None] = {}
     for done, (name, texts) in enumerate(sides.items()):
         tell("scores", done / len(sides))
-        each = {way: _bertscore(_some(texts, part), _some(wanted, part), model.encoder_) for way, part in parts.items()}
-        bert |= {(name, way): score for way, score in each.items()}
-        bert[name, "all"] = _mean(list(each.values()), [len(part) for part in parts.values()])
-    rows = [
-        {
-            "direction": way,
-            "row": name,
-            **_figures(_some(texts, part), _some(given, part), _some(wanted, part), found.to[part].tolist(), lists),
-            "bertscore": bert[name, way],
-            "cosine": float(near[name][part].mean()),
+        scores, cosine = score_texts(texts, given, wanted, found.to, model.encoder_, concept=found.concept, words=words)
+        rows += [{"direction": way, "row": name, **score} for way, score in scores.items()]
+        near.append(cosine)
+    directions = list(dict.fromkeys(row["direction"] for row in rows))
+    rows.sort(key=lambda row: directions.index(row["direction"]))
+    return Evaluation(rows, found, wanted, near[0], model.encoder_.name)
+
+
+def score_texts(
+    texts: Sequence[str],
+    sources: Sequence[str],
+    references: Sequence[str],
+    to: Any,
+    encoder: Encoder,
+    *,
+    concept: Any = None,
+    words: _Words | None = None,
+) -> tuple[dict[str, dict[str, Any]], NDArray[np.float32]]:
+    """Compare texts, however they were made, with references.
+
+    Parameters
+    ----------
+    texts, sources, references : sequence of n str
+    to : array-like of shape (n,)
+        The class that each should be of.
+    encoder : Encoder
+        For BERTScore and cosines.
+    concept : array-like of shape (n,), optional
+        The class of each source; None where it is not known.
+    words : mapping of label to words, optional
+        As in `evaluate_texts`.
+
+    Returns
+    -------
+    scores : dict
+        Of "all", and of each direction if there are several, to a dict: ``texts``, their number, and `COLUMNS`.
+    cosines : ndarray of shape (n,)
+        Between the embeddings of texts and references.
+    """
+    targets = list(to)
+    classes = [None] * len(targets) if concept is None else list(concept)
+    lists = _word_lists(words, targets)
+    near = cosines(encoder(texts), encoder(references))
+    ways = [f"to {b}" if a is None else f"{a} → {b}" for a, b in zip(classes, targets, strict=True)]
+    parts = {way: [i for i, one in enumerate(ways) if one == way] for way in sorted(set(ways))}
+    bert = {way: _bertscore(_some(texts, part), _some(references, part), encoder) for way, part in parts.items()}
+    bert["all"] = _mean(list(bert.values()), [len(part) for part in parts.values()])
+    groups = {"all": list(range(len(targets))), **(parts if len(parts) > 1 else {})}
+    scores = {
+        way: {
+            **_figures(_some(texts, part), _some(sources, part), _some(references, part), _some(targets, part), lists),
+            "bertscore": bert[way],
+            "cosine": float(near[part].mean()),
         }
         for way, part in groups.items()
-        for name, texts in sides.items()
-    ]
-    return Evaluation(rows, found, wanted, near["model"], model.encoder_.name)
+    }
+    return scores, near
 
 
-def _some(texts: Sequence[str], rows: Sequence[int]) -> list[str]:
-    return [texts[row] for row in rows]
+def _some(values: Sequence[Any], rows: Sequence[int]) -> list[Any]:
+    return [values[row] for row in rows]
 
 
 def _word_lists(words: _Words | None, labels: list[Any]) -> _Words | None:

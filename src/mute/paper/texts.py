@@ -1,0 +1,295 @@
+"""Counterfactual texts: ways to move embeddings times ways to decode them, on biographies, PANDA, and occupations."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.errors import MuteError
+
+__all__ = [
+    "DECODERS",
+    "MOVERS",
+    "SETS",
+    "TextSet",
+    "encoded_corpus",
+    "moved_texts",
+    "print_of_inverter",
+    "print_of_texts",
+    "text_jobs",
+    "text_set",
+]
+
+# A label to the method, its settings, and whether it is told the class of a text. The paper's flow has four layers.
+MOVERS: dict[str, tuple[str | None, dict[str, Any], bool]] = {
+    "none": (None, {}, True),
+    "reference": (None, {}, True),  # the embeddings of the references: what decoding alone costs
+    "mute-oracle": ("mute", {"n_iterations": 4}, True),
+    "mute": ("mute", {"n_iterations": 4}, False),
+    **{f"mean-difference-{s:g}": ("mean-difference", {"strength": s}, True) for s in (0.5, 1.0, 1.5, 2.0, 3.0)},
+    **{f"linear-ot-{r:.0e}": ("linear-ot", {"reg": r}, True) for r in (1e-2, 1e-4, 1e-6)},
+    "linear-surrogate": ("linear-surrogate", {}, True),
+}
+
+DECODERS = ("edits", "retrieval", "inverter")
+
+# Texts to move, and what about them: `bios` are the authors' files, `panda` people's rewrites, `occupations` a second
+# concept, of six classes.
+SETS = ("bios", "panda", "occupations")
+
+# Where the sweeps were left out: one strength and one ridge.
+_FEW = ("none", "reference", "mute-oracle", "mute", "mean-difference-1", "linear-ot-1e-04", "linear-surrogate")
+
+_ENCODER = "minilm"
+_MOST = {"bios": None, "panda": 300, "occupations": 120}
+_QUICK_CORPUS, _QUICK_TEXTS = 3000, 24
+
+
+@dataclass(frozen=True, eq=False)
+class TextSet:
+    """Texts to be moved, with references and the corpus from which the maps are learnt.
+
+    Attributes
+    ----------
+    name : str
+    sources, references : list of n str
+    concept, to : list of n str
+        The class of each source, and the one it is moved to.
+    paper_references : list of n str or None
+        The references by the paper's rule, with its faults.
+    words : dict or None
+        Words that tell the classes, to score with; None for the paper's lists of gender.
+    corpus, labels : list of m str
+    """
+
+    name: str
+    sources: list[str]
+    references: list[str]
+    concept: list[str]
+    to: list[str]
+    paper_references: list[str] | None
+    words: dict[str, set[str]] | None
+    corpus: list[str]
+    labels: list[str]
+
+
+def text_jobs(sets: list[str], inverter: bool, quick: bool) -> list[dict[str, Any]]:
+    """All jobs; the sweeps on the first set only, since they are the longest part."""
+    found = []
+    for name in sets:
+        movers = ("none", "reference", "mute-oracle") if quick else MOVERS if name == sets[0] else _FEW
+        for mover in movers:
+            for decoder in DECODERS:
+                if decoder == "inverter" and (not inverter or name == "occupations"):
+                    continue
+                if decoder != "edits" and mover not in _FEW:
+                    continue
+                found.append({"job": "text", "set": name, "mover": mover, "decoder": decoder, "seed": 0})
+    return found
+
+
+@lru_cache(maxsize=2)
+def text_set(name: str, path: str | None, quick: bool) -> TextSet:
+    """Load one of `SETS`; `path` is the folder of the authors' texts, which `bios` needs."""
+    made = {"bios": _bios, "panda": _panda, "occupations": _occupations}[name](path)
+    most = _QUICK_TEXTS if quick else _MOST[name]
+    rows = _spread(len(made.sources), most)
+    corpus = _spread(len(made.corpus), _QUICK_CORPUS if quick else None)
+    return replace(
+        made,
+        sources=[made.sources[i] for i in rows],
+        references=[made.references[i] for i in rows],
+        concept=[made.concept[i] for i in rows],
+        to=[made.to[i] for i in rows],
+        paper_references=made.paper_references and [made.paper_references[i] for i in rows],
+        corpus=[made.corpus[i] for i in corpus],
+        labels=[made.labels[i] for i in corpus],
+    )
+
+
+def print_of_texts(data: TextSet) -> str:
+    """A hash of the texts, of the corpus and of the encoder."""
+    parts = (data.sources, data.references, data.to, data.corpus, data.labels, _encoder().fingerprint)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def print_of_inverter(folder: str) -> str:
+    """A hash of its weights."""
+    files = sorted(Path(folder).glob("*.safetensors"))
+    if not files:
+        raise MuteError(f"{folder} holds no trained inverter: make one with `mute text train-inverter`")
+    return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()
+
+
+def moved_texts(data: TextSet, mover: str, decoder: str, inverter: str | None) -> dict[str, Any]:
+    """Move the texts of a set, decode them, and score what comes out."""
+    from mute.text.decoding import cosines
+    from mute.text.evaluation import score_texts
+    from mute.text.metrics import bleu
+
+    encoder, corpus = _encoder(), encoded_corpus(data)
+    rows, target = encoder(data.sources), encoder(data.references)
+    wanted = target if mover == "reference" else _moved(data, corpus, rows, mover)
+    out = _decoder(data, corpus, decoder, inverter).decode(wanted, data.sources)
+    scores, near = score_texts(
+        out.texts, data.sources, data.references, data.to, encoder, concept=data.concept, words=data.words
+    )
+    examples = [
+        {"source": data.sources[i], "text": out.texts[i], "reference": data.references[i], "cosine": float(near[i])}
+        for i in range(len(near))
+    ]
+    return {
+        "encoder": encoder.name,
+        "scores": scores,
+        "bleu_paper_references": data.paper_references and bleu(out.texts, data.paper_references).score,
+        "wanted_to_reference": float(cosines(wanted, target).mean()),
+        "wanted_length": float(np.mean(np.linalg.norm(wanted, axis=1) / np.linalg.norm(target, axis=1))),
+        "reached": float(out.scores.mean()),
+        "examples": [examples[i] for i in _spread(len(examples), 12)],
+        "worst": [examples[int(i)] for i in np.argsort(near, kind="stable")[:10]],
+    }
+
+
+def _moved(data: TextSet, corpus: NDArray[np.float32], rows: NDArray[np.float32], mover: str) -> NDArray[np.float32]:
+    from mute.methods import make
+
+    name, settings, told = MOVERS[mover]
+    if name is None:
+        return rows
+    method = make(name, random_state=0, **settings).fit(corpus, np.array(data.labels))
+    return method.counterfactual(rows, np.array(data.to), concept=np.array(data.concept) if told else None)
+
+
+@lru_cache(maxsize=1)
+def _encoder() -> Any:
+    from mute.text import load_encoder
+
+    return load_encoder(_ENCODER)
+
+
+@lru_cache(maxsize=2)
+def encoded_corpus(data: TextSet) -> NDArray[np.float32]:
+    """The embeddings of the corpus, made once and kept with the prepared data."""
+    from mute.datasets.registry import data_folder
+    from mute.text import encode
+
+    return np.asarray(encode(data.corpus, _encoder(), cache=data_folder() / "encoded"))
+
+
+@lru_cache(maxsize=1)
+def _edits(data: TextSet) -> Any:
+    from mute.text import EditSearch
+
+    return EditSearch(_encoder()).fit(data.corpus)
+
+
+def _decoder(data: TextSet, corpus: NDArray[np.float32], decoder: str, inverter: str | None) -> Any:
+    from mute.text import Inverter, Retrieval
+
+    encoder = _encoder()
+    if decoder == "edits":
+        return _edits(data)
+    if decoder == "retrieval":
+        return Retrieval(encoder, data.corpus, corpus)
+    if inverter is None:
+        raise MuteError("there is no trained inverter: give its folder")
+    return Inverter.load(inverter, encoder)
+
+
+def _gendered() -> tuple[list[str], list[str]]:
+    """The corpus of gender: BUG and PANDA, their parts to fit."""
+    from mute.datasets.prepared import load_texts
+
+    bug, panda = load_texts("bug-texts"), load_texts("panda-gender")
+    pairs = {
+        **{t: g for t, g, s in zip(bug["text"], bug["gender"], bug["split"], strict=True) if s == "fit"},
+        **{t: g for t, g, s in zip(panda["source"], panda["from"], panda["split"], strict=True) if s == "fit"},
+        **{t: g for t, g, s in zip(panda["reference"], panda["to"], panda["split"], strict=True) if s == "fit"},
+    }
+    return list(pairs), list(pairs.values())
+
+
+def _bios(path: str | None) -> TextSet:
+    from mute.text.swaps import swap_gender
+    from mute.text.words import GENDER, split_words
+
+    if path is None:
+        raise MuteError("the paper's biographies are the authors': give their folder with --data texts=FOLDER")
+    sources, by_rule = (_lines(Path(path) / name) for name in ("small_test_texts.txt", "small_test_texts_cf.txt"))
+    if len(sources) != len(by_rule):
+        raise MuteError(f"{path}: {len(sources)} texts but {len(by_rule)} references")
+    concept = []
+    for text in sources:
+        told = Counter(gender for token in split_words(text) for gender in GENDER if token.lower() in GENDER[gender])
+        concept.append("female" if told["female"] > told["male"] else "male")
+    to = ["male" if gender == "female" else "female" for gender in concept]
+    references = [swap_gender(text, nouns=False) for text in sources]
+    return TextSet("bios", sources, references, concept, to, by_rule, None, *_gendered())
+
+
+def _lines(path: Path) -> list[str]:
+    """The texts of one of the authors' files, whose first line is a title."""
+    try:
+        return path.read_text(encoding="utf-8").rstrip("\n").split("\n")[1:]
+    except (OSError, UnicodeDecodeError) as error:
+        raise MuteError(f"cannot read {path}: give the folder of the authors' counterfactual texts") from error
+
+
+def _panda(_: str | None) -> TextSet:
+    from mute.datasets.prepared import load_texts
+
+    pairs = load_texts("panda-gender")
+    seen: set[str] = set()
+    rows = []
+    for i, (original, split) in enumerate(zip(pairs["original_id"], pairs["split"], strict=True)):
+        if split == "test" and original not in seen:
+            seen.add(original)
+            rows.append(i)
+    sources, references, concept, to = ([pairs[c][i] for i in rows] for c in ("source", "reference", "from", "to"))
+    return TextSet("panda", sources, references, concept, to, None, None, *_gendered())
+
+
+def _occupations(_: str | None) -> TextSet:
+    """Sentences of BUG about the six most frequent occupations; a reference has one word in the place of another."""
+    import re
+
+    from mute.datasets.bug import OCCUPATIONS
+    from mute.datasets.prepared import load_texts
+
+    bug = load_texts("bug-texts")
+    known = {occupation for group in OCCUPATIONS.values() for occupation in group}
+    often = Counter(p for p in bug["profession"] if p in known)
+    classes = [p for p, _ in often.most_common(6)]
+    rows = [i for i, p in enumerate(bug["profession"]) if p in classes]
+    fit = [i for i in rows if bug["split"][i] == "fit"]
+    sources: list[str] = []
+    references: list[str] = []
+    concept: list[str] = []
+    to: list[str] = []
+    for i in rows:
+        text, mine = bug["text"][i], bug["profession"][i]
+        found = re.findall(r"\w+", text.lower())
+        # One of the words only, once: otherwise it is not said who the sentence is about.
+        if bug["split"][i] != "test" or sum(found.count(p) for p in classes) != 1 or mine not in found:
+            continue
+        goal = classes[(classes.index(mine) + 1 + len(sources) % 5) % 6]
+        sources.append(text)
+        capital = re.search(rf"\b{mine.capitalize()}\b", text)
+        references.append(re.sub(rf"(?i)\b{mine}\b", goal.capitalize() if capital else goal, text))
+        concept.append(mine)
+        to.append(goal)
+    words = {p: {p} for p in classes}
+    corpus, labels = [bug["text"][i] for i in fit], [bug["profession"][i] for i in fit]
+    return TextSet("occupations", sources, references, concept, to, None, words, corpus, labels)
+
+
+def _spread(n: int, most: int | None) -> list[int]:
+    """At most so many of n rows, evenly spread."""
+    return list(range(n)) if most is None or most >= n else [i * n // most for i in range(most)]
