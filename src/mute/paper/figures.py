@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["fairness", "tradeoff"]
+__all__ = ["fairness", "texts", "tradeoff"]
 
 _COLOURS = {
     "none": "#222222", "original": "#222222", "mute-paper": "#c2378a", "mute": "#7b2d8b", "mute-oracle": "#e377c2",
@@ -98,3 +98,26 @@ def fairness(panels: dict[str, Any], names: dict[str, str], path: Path) -> None:
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=8)
     figure.savefig(path, dpi=110)
+
+
+def texts(points: Sequence[tuple[str, str | None, float, float]], path: Path) -> str:
+    """Each way to move embeddings by its substitution rate and its BLEU; the settings of one method are joined."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 4.6), layout="constrained")
+    axes = figure.subplots()
+    for method in dict.fromkeys(method for _, method, _, _ in points):
+        mine = [(name, x, y) for name, of, x, y in points if of == method]
+        colour = _COLOURS.get(str(method), "#3a923a")
+        # MUtE told and MUtE routed are two ways, not two settings.
+        style = "" if method == "mute" else "-"
+        axes.plot([x for _, x, _ in mine], [y for _, _, y in mine], f"o{style}", color=colour, lw=0.8, ms=5)
+        for name, x, y in mine:
+            axes.annotate(name, (x, y), xytext=(5, 4), textcoords="offset points", fontsize=7.5, color=colour)
+    axes.set_xlabel("share of gendered words that are of the target class (r_g)")
+    axes.set_ylabel("BLEU against grammatical references")
+    axes.margins(x=0.16, y=0.12)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25, lw=0.5)
+    figure.savefig(path, dpi=150)
+    return path.name

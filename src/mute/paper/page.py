@@ -18,6 +18,7 @@ from mute.paper.erasing import CORE, DROPPED, LAYERS, entries
 from mute.paper.published import AUGMENTATION, FAIRNESS, SURROGATE, SYNTHETIC, WORDS
 from mute.paper.running import STUDIES, Results
 from mute.paper.synthetic import SHIFTS, draw_synthetic
+from mute.paper.text_page import text_section, without_texts
 
 __all__ = ["write_page"]
 
@@ -52,14 +53,16 @@ def write_page(results: Results, folder: Path) -> Path:
     lines = ["# The paper's studies, run again", "", *_intro(results)]
     sections: dict[str, Callable[[Results, Path], list[str]]] = {
         "synthetic": _synthetic, "tradeoff": _tradeoff, "words": _words, "fairness": _fairness,
-        "augmentation": _augmentation, "surrogates": _surrogates,
+        "augmentation": _augmentation, "surrogates": _surrogates, "text": text_section,
     }  # fmt: skip
     for study in STUDIES:
         if study in studies:
             lines += ["", *sections[study](results, folder)]
     lines += ["", *_outro(results)]
     with write_atomically(folder / "results.json") as file:
-        file.write(json.dumps(results.to_dict(), indent=1).encode())
+        kept = results.to_dict()
+        kept["found"] = without_texts(kept["found"])
+        file.write(json.dumps(kept, indent=1).encode())
     page = folder / "README.md"
     with write_atomically(page) as file:
         file.write(("\n".join(lines) + "\n").encode())
@@ -361,4 +364,5 @@ def command_of(results: Results) -> str:
     words += [f"--runs {plan.runs}"] if plan.runs != 5 and not plan.quick else []
     words += [f"--data {name}=PATH" for name in plan.paths]
     words += ["--pairs FILE"] if plan.pairs else []
+    words += ["--inverter FOLDER"] if plan.inverter else []
     return " ".join(words)

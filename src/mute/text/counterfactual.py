@@ -68,7 +68,7 @@ class TextCounterfactual:
         By default ``MUtE(random_state=random_state)``.
     decoder : {"edits", "retrieval"} or Decoder, default="edits"
         Finds the texts: small edits of the source, the nearest text of the corpus, or an object of your own. If that
-        has a method ``fit(texts)``, `fit` calls it.
+        has a method ``fit(texts, embeddings)``, `fit` calls it.
     random_state : int, default=0
         For the default method, and for a method given by its name.
 
@@ -162,9 +162,9 @@ class TextCounterfactual:
         tell("decoder", 0.0)
         if isinstance(decoder, str):
             cls = decoder_class(decoder)
-            decoder = cls(encoder, given, rows) if decoder == "retrieval" else cls(encoder).fit(given)
+            decoder = cls(encoder, given, rows) if decoder == "retrieval" else cls(encoder).fit(given, rows)
         elif hasattr(decoder, "fit"):
-            decoder = decoder.fit(given)
+            decoder = decoder.fit(given, rows)
         tell("decoder", 1.0)
         self.encoder_, self.method_, self.decoder_ = encoder, method, decoder
         self.classes_, self.n_texts_ = method.classes_, len(given)

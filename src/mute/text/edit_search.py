@@ -167,13 +167,15 @@ class EditSearch:
         self.change, self.kinship, self.length, self.fluency, self.slack = change, kinship, length, fluency, slack
         self.vocabulary = vocabulary
 
-    def fit(self, texts: Sequence[str], *, progress: Progress | None = None) -> Self:
+    def fit(self, texts: Sequence[str], embeddings: Any = None, *, progress: Progress | None = None) -> Self:
         """Learn words and their neighbours from a corpus.
 
         Parameters
         ----------
         texts : sequence of str
             In the language, and of the kind, of what will be decoded. A few thousand are a start.
+        embeddings : ignored
+            Here so that all decoders are fitted alike.
         progress : function (texts done, texts in all), optional
 
         Returns
@@ -380,7 +382,7 @@ class _Search:
     ) -> None:
         self._by, self._aim, self._unknown = by, aim, unknown
         self.beam = [_State(text, embedding, float(embedding @ aim), 0.0)]
-        self.ended = False
+        self.ended = self._arrived()
         self._tried = {text}
         self._found: list[tuple[_State, _State, _Change]] = []
 
@@ -426,7 +428,11 @@ class _Search:
         best = self.beam[0]
         pool = self.beam + [new for new, _, _ in self._found]
         self.beam = sorted(pool, key=lambda state: -state.value)[: self._by.beam]
-        self.ended, self._found = self.beam[0] is best, []
+        self.ended, self._found = self.beam[0] is best or self._arrived(), []
+
+    def _arrived(self) -> bool:
+        """Whether no edit could gain what it costs at least."""
+        return 1.0 - self.beam[0].cosine <= self._by.change
 
 
 def _worth(gains: NDArray[np.floating], alike: NDArray[np.floating]) -> NDArray[np.int64]:

@@ -165,8 +165,8 @@ def score_texts(
     cosines : ndarray of shape (n,)
         Between the embeddings of texts and references.
     """
-    targets = list(to)
-    classes = [None] * len(targets) if concept is None else list(concept)
+    targets = np.asarray(to).tolist()
+    classes = [None] * len(targets) if concept is None else np.asarray(concept).tolist()
     lists = _word_lists(words, targets)
     near = cosines(encoder(texts), encoder(references))
     ways = [f"to {b}" if a is None else f"{a} → {b}" for a, b in zip(classes, targets, strict=True)]

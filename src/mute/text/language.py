@@ -22,9 +22,9 @@ _TOKEN = re.compile(r"['’]?\w+|[^\w\s]")
 # Taken off every count of a pair of words, for pairs that were never seen (absolute discounting).
 _DISCOUNT = 0.75
 
-# Columns of the vectors that say which words are alike. With 50 unlike words begin to be alike (in BUG, "he" and
-# "finally"); 200 take three times as long and part "him" from "her".
-_KIN_COLUMNS = 100
+# Columns of the vectors that say which words are alike, and words for each column at least: with nearly as many columns
+# as words nothing is learnt from what words have in common.
+_KIN_COLUMNS, _WORDS_A_COLUMN = 100, 8
 
 # Counts of context words are raised to this power, or rare ones would decide which words are alike.
 _CONTEXT_POWER = 0.75
@@ -189,7 +189,8 @@ class Language:
             information = np.log(count * context.sum() / (often[word] * context[beside]))
             positive = information > 0
             sides.append(csr_array((information[positive], (word[positive], beside[positive])), shape=(size, size)))
-        vectors, values, _ = randomized_svd(hstack(sides).tocsr(), min(_KIN_COLUMNS, size - 1), random_state=0)
+        columns = min(_KIN_COLUMNS, max(2, len(self) // _WORDS_A_COLUMN))
+        vectors, values, _ = randomized_svd(hstack(sides).tocsr(), columns, random_state=0)
         vectors = vectors * np.sqrt(values)
         vectors[len(self) :] = 0.0
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
