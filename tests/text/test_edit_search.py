@@ -8,7 +8,7 @@ from mute.errors import MuteError
 from mute.steering import MeanDifference
 from mute.text import EditSearch, edit_distance, substitution_rate
 from mute.text.decoding import Decoder, cosines
-from mute.text.edit_search import _apply, _Edit
+from mute.text.edits import Edit, apply_edits
 from mute.text.language import Language
 
 
@@ -121,19 +121,19 @@ def test_texts_with_nothing_to_change(search, encoder, text):
 @pytest.mark.parametrize(
     ("edits", "result"),
     [
-        ([_Edit(0, 1, None)], "Sold a book."),
-        ([_Edit(2, 3, None)], "He sold book."),
-        ([_Edit(3, 4, None)], "He sold a ."),
-        ([_Edit(0, 0, "then")], "Then he sold a book."),
-        ([_Edit(3, 3, "old")], "He sold a old book."),
-        ([_Edit(5, 5, "then")], "He sold a book. then"),
-        ([_Edit(0, 1, "she"), _Edit(3, 4, "song")], "She sold a song."),
+        ([Edit(0, 1, None)], "Sold a book."),
+        ([Edit(2, 3, None)], "He sold book."),
+        ([Edit(3, 4, None)], "He sold a ."),
+        ([Edit(0, 0, "then")], "Then he sold a book."),
+        ([Edit(3, 3, "old")], "He sold a old book."),
+        ([Edit(5, 5, "then")], "He sold a book. then"),
+        ([Edit(0, 1, "she"), Edit(3, 4, "song")], "She sold a song."),
     ],
 )
 def test_edits_by_hand(edits, result):
     language = Language.learn(["then he , she sold old a song book"] * 5)
     numbered = [e if e.word is None else e._replace(word=int(language.ids([e.word])[0])) for e in edits]
-    assert _apply("He sold a book.", numbered, language) == result
+    assert apply_edits("He sold a book.", numbered, language) == result
 
 
 def test_saved_and_read_again(search, encoder, pairs):

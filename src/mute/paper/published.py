@@ -67,6 +67,6 @@ TEXT = {
     "reference": (78.68, 0.98),
     "mute-oracle": (32.93, 0.85),
     "mean-difference-1": (61.00, 0.46),
-    "linear-ot-1e-02": (60.45, 0.65),
+    "linear-ot-1e-04": (60.45, 0.65),
     "linear-surrogate": (31.18, 0.92),
 }

@@ -95,6 +95,7 @@ def _by_mover(name: str, found: dict[tuple[str, str, str], dict[str, Any]]) -> l
         rows.append(
             (
                 name_of(mover),
+                score["texts"],
                 *_cells(score),
                 f"{score['cosine']:.3f}",
                 f"{row['wanted_to_reference']:.3f} ({row['wanted_length']:.2f})",
@@ -102,7 +103,7 @@ def _by_mover(name: str, found: dict[tuple[str, str, str], dict[str, Any]]) -> l
                 *((_bleu(row), "–" if paper is None else f"{paper[0]:.1f}, {paper[1]:.2f}") if theirs else ()),
             )
         )
-    head = ("moved by, decoded by edit search", "BLEU", "ROUGE-1", "ROUGE-2", "ROUGE-L", "r_g", "r_g marked",
+    head = ("moved by, decoded by edit search", "texts", "BLEU", "ROUGE-1", "ROUGE-2", "ROUGE-L", "r_g", "r_g marked",
             "BERTScore", "cosine", "wanted (length)", "other edits")  # fmt: skip
     more = ("BLEU, the paper's references", "paper: BLEU, r_g (by vec2text)") if theirs else ()
     return _table(head + more, rows)

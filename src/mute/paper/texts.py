@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -44,9 +45,10 @@ DECODERS = ("edits", "retrieval", "inverter")
 # concept, of six classes.
 SETS = ("bios", "panda", "occupations")
 
-# Where the sweeps were left out: one strength and one ridge.
-_FEW = ("none", "reference", "mute-oracle", "mute", "mean-difference-1", "linear-ot-1e-04", "linear-surrogate")
+# These move all texts of all sets; the other strengths and ridges, every fourth text of the first set.
+_WHOLE = ("none", "reference", "mute-oracle", "mute", "mean-difference-1", "linear-ot-1e-04", "linear-surrogate")
 
+_SWEPT = 4
 _ENCODER = "minilm"
 _MOST = {"bios": None, "panda": 300, "occupations": 120}
 _QUICK_CORPUS, _QUICK_TEXTS = 3000, 24
@@ -84,12 +86,12 @@ def text_jobs(sets: list[str], inverter: bool, quick: bool) -> list[dict[str, An
     """All jobs; the sweeps on the first set only, since they are the longest part."""
     found = []
     for name in sets:
-        movers = ("none", "reference", "mute-oracle") if quick else MOVERS if name == sets[0] else _FEW
+        movers = ("none", "reference", "mute-oracle") if quick else MOVERS if name == sets[0] else _WHOLE
         for mover in movers:
             for decoder in DECODERS:
                 if decoder == "inverter" and (not inverter or name == "occupations"):
                     continue
-                if decoder != "edits" and mover not in _FEW:
+                if decoder != "edits" and mover not in _WHOLE:
                     continue
                 found.append({"job": "text", "set": name, "mover": mover, "decoder": decoder, "seed": 0})
     return found
@@ -102,15 +104,20 @@ def text_set(name: str, path: str | None, quick: bool) -> TextSet:
     most = _QUICK_TEXTS if quick else _MOST[name]
     rows = _spread(len(made.sources), most)
     corpus = _spread(len(made.corpus), _QUICK_CORPUS if quick else None)
+    return replace(_some(made, rows), corpus=[made.corpus[i] for i in corpus], labels=[made.labels[i] for i in corpus])
+
+
+def _some(data: TextSet, rows: Iterable[int]) -> TextSet:
+    """These texts, with the whole corpus."""
+    kept = list(rows)
+    rule = data.paper_references
     return replace(
-        made,
-        sources=[made.sources[i] for i in rows],
-        references=[made.references[i] for i in rows],
-        concept=[made.concept[i] for i in rows],
-        to=[made.to[i] for i in rows],
-        paper_references=made.paper_references and [made.paper_references[i] for i in rows],
-        corpus=[made.corpus[i] for i in corpus],
-        labels=[made.labels[i] for i in corpus],
+        data,
+        sources=[data.sources[i] for i in kept],
+        references=[data.references[i] for i in kept],
+        concept=[data.concept[i] for i in kept],
+        to=[data.to[i] for i in kept],
+        paper_references=None if rule is None else [rule[i] for i in kept],
     )
 
 
@@ -135,9 +142,12 @@ def moved_texts(data: TextSet, mover: str, decoder: str, inverter: str | None) -
     from mute.text.metrics import bleu
 
     encoder, corpus = _encoder(), encoded_corpus(data)
+    decode = _decoder(data, corpus, decoder, inverter).decode
+    if mover not in _WHOLE:
+        data = _some(data, range(0, len(data.sources), _SWEPT))
     rows, target = encoder(data.sources), encoder(data.references)
     wanted = target if mover == "reference" else _moved(data, corpus, rows, mover)
-    out = _decoder(data, corpus, decoder, inverter).decode(wanted, data.sources)
+    out = decode(wanted, data.sources)
     scores, near = score_texts(
         out.texts, data.sources, data.references, data.to, encoder, concept=data.concept, words=data.words
     )

@@ -3,48 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mute.errors import MuteError
 from mute.text.decoding import Decoded, check_wanted, cosines
+from mute.text.edits import Change, Edit, apply_edits
 from mute.text.encoders import Encoder, Progress, check_texts
-from mute.text.language import Language, Token, begins, tokenise
+from mute.text.language import Language, tokenise
+from mute.text.proposals import Costs, Proposer
 
 __all__ = ["EditSearch"]
-
-# For a text, words to put in are those whose embeddings lie furthest in the direction it has to go, and for each of its
-# words those most like it.
-_PROMISING, _ALIKE = 200, 16
 
 # Texts searched side by side, so that their candidates fill the encoder's batches.
 _TOGETHER = 32
 
 # Most edits of one round that are tried together.
 _JOINED = 6
-
-
-class _Edit(NamedTuple):
-    """Put a word (None: nothing) in the place of tokens start to stop (an empty range: before the token at start)."""
-
-    start: int
-    stop: int
-    word: int | None
-
-    def meets(self, other: _Edit) -> bool:
-        return self.start == other.start or (self.start < other.stop and other.start < self.stop)
-
-
-class _Change(NamedTuple):
-    """Edits made together, and what they cost."""
-
-    edits: tuple[_Edit, ...]
-    cost: float
 
 
 @dataclass(frozen=True)
@@ -61,7 +40,7 @@ class _State:
         return self.cosine - self.cost
 
 
-_New = tuple[str, _State, _Change]
+_New = tuple[str, _State, Change]
 _Vectors = dict[str, NDArray[np.float32]]
 
 _SETTINGS = (
@@ -188,20 +167,20 @@ class EditSearch:
         return self._with(language, self.encoder(language.words))
 
     def _with(self, language: Language, vectors: NDArray[np.float32]) -> Self:
-        self._language, self._vectors = language, vectors
-        self._usable = np.array([word.isalpha() for word in language.words])
+        costs = Costs(self.change, self.kinship, self.length, self.fluency, self.slack)
+        self._proposer = Proposer(language, vectors, costs)
         return self
 
     def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """What is to be saved: arrays, and settings that can be written as JSON."""
-        language = self._learnt()
+        language = self._learnt().language
         names = json.dumps([language.words, language.forms], ensure_ascii=False).encode()
         arrays: dict[str, NDArray[Any]] = {
             "words": np.frombuffer(names, np.uint8),
             "pairs": language.pairs,
             "counts": language.counts,
             "kin": language.kin,
-            "vectors": self._vectors,
+            "vectors": self._learnt().vectors,
         }
         return arrays, {name: getattr(self, name) for name in _SETTINGS}
 
@@ -257,10 +236,10 @@ class EditSearch:
                 progress(len(texts), len(given))
         return Decoded(texts, np.concatenate(scores))
 
-    def _learnt(self) -> Language:
-        if not hasattr(self, "_language"):
+    def _learnt(self) -> Proposer:
+        if not hasattr(self, "_proposer"):
             raise MuteError("this edit search has learnt no language yet: call fit with a corpus")
-        return self._language
+        return self._proposer
 
     def _search(self, sources: list[str], wanted: NDArray[np.float32]) -> list[_State]:
         first = self.encoder(sources)
@@ -285,93 +264,9 @@ class EditSearch:
     def _unknown(self, texts: list[str]) -> _Vectors:
         """Embeddings of words that the vocabulary does not have."""
         words = sorted({token.word for text in texts for token in tokenise(text)})
-        new = [word for word, at in zip(words, self._language.ids(words), strict=True) if at > self._language.edge]
+        language = self._learnt().language
+        new = [word for word, at in zip(words, language.ids(words), strict=True) if at > language.edge]
         return dict(zip(new, self.encoder(new), strict=True)) if new else {}
-
-    def _propose(self, state: _State, aim: NDArray[np.float32], unknown: _Vectors, n: int) -> list[_Change]:
-        """The n most promising changes of a text, before any of them is encoded."""
-        view = _View(self, state, aim, unknown)
-        if not view.tokens:
-            return []
-        found: list[tuple[float, _Change]] = []
-        for (values, costs), span in ((view.substitutions(), 1), (view.insertions(), 0)):
-            best = np.argsort(-values, axis=None, kind="stable")[: 2 * n]
-            for at, column in zip(*np.unravel_index(best, values.shape), strict=True):
-                word = int(view.words[column])
-                found.append((values[at, column], _Change((_Edit(int(at), int(at) + span, word),), costs[at, column])))
-                same = view.places(int(at)) if span else []
-                if len(same) > 1:
-                    # A word wherever it stands: each "he" of a text alone may be too little to gain.
-                    every = tuple(_Edit(i, i + 1, word) for i in same)
-                    found.append((values[same, column].sum(), _Change(every, costs[same, column].sum())))
-        values, costs = view.deletions()
-        found += [(values[at], _Change((_Edit(at, at + 1, None),), costs[at])) for at in range(len(values))]
-        found.sort(key=lambda pair: -pair[0])
-        return _varied([change for value, change in found if np.isfinite(value)], n)
-
-
-class _View:
-    """What a state offers to be changed.
-
-    An embedding is taken for the mean of those of the words, so that v in the place of w moves it by (v - w) / L, and
-    its cosine to the aim by the product of that with the cosine's gradient. Values are estimated gains less costs.
-    """
-
-    def __init__(self, search: EditSearch, state: _State, aim: NDArray[np.float32], unknown: _Vectors) -> None:
-        self._by, self._language = search, search._language
-        self.tokens = tokenise(state.text)
-        if not self.tokens:
-            return
-        language, vectors, usable = search._language, search._vectors, search._usable
-        self._ids = language.ids([token.word for token in self.tokens])
-        slope = aim - state.cosine * state.embedding
-        gains = np.where(usable, vectors @ slope, -np.inf)
-        alike = np.where(usable, language.kin[self._ids] @ language.kin[: len(language)].T, -1.0)
-        self.words = _worth(gains, alike[self._ids < language.edge])
-        self._gain, self._alike = gains[self.words], alike[:, self.words]
-        own = [
-            unknown[token.word] if at > language.edge else vectors[at]
-            for token, at in zip(self.tokens, self._ids, strict=True)
-        ]
-        self._own, self._here = np.stack(own) @ slope, float(state.embedding @ slope)
-        self._around = np.concatenate([[language.edge], self._ids, [language.edge]])
-        before, after = self._around[:-2], self._around[2:]
-        self._log_now = language.log_pairs(before, self._ids) + language.log_pairs(self._ids, after)
-
-    def places(self, at: int) -> list[int]:
-        """Where the word of this token stands."""
-        word = self.tokens[at].word
-        return [i for i, token in enumerate(self.tokens) if token.word == word]
-
-    def substitutions(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Values and costs of shape (tokens, words)."""
-        before, after = self._around[:-2], self._around[2:]
-        then = self._language.log_after(before, self.words) + self._language.log_before(self.words, after)
-        strangeness = 1.0 - np.maximum(self._alike, 0.0)
-        costs = self._unlikely(self._log_now[:, None] - then) + self._by.change + self._by.kinship * strangeness
-        values = (self._gain - self._own[:, None]) / len(self.tokens) - costs
-        values[self._ids[:, None] == self.words] = -np.inf
-        values[self._marks()] = -np.inf
-        return values, costs
-
-    def insertions(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Values and costs of shape (tokens + 1, words): before each token, and at the end."""
-        left, right = self._around[:-1], self._around[1:]
-        then = self._language.log_after(left, self.words) + self._language.log_before(self.words, right)
-        costs = self._unlikely(self._language.log_pairs(left, right)[:, None] - then) + self._by.length
-        return np.broadcast_to((self._gain - self._here) / len(self.tokens), costs.shape) - costs, costs
-
-    def deletions(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Values and costs of shape (tokens,)."""
-        then = self._language.log_pairs(self._around[:-2], self._around[2:])
-        costs = self._unlikely(self._log_now - then) + self._by.length
-        return np.where(self._marks(), -np.inf, (self._here - self._own) / len(self.tokens) - costs), costs
-
-    def _unlikely(self, loss: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self._by.fluency * np.maximum(loss - self._by.slack, 0.0)
-
-    def _marks(self) -> NDArray[np.bool_]:
-        return np.array([not token.is_word for token in self.tokens])
 
 
 class _Search:
@@ -384,15 +279,15 @@ class _Search:
         self.beam = [_State(text, embedding, float(embedding @ aim), 0.0)]
         self.ended = self._arrived()
         self._tried = {text}
-        self._found: list[tuple[_State, _State, _Change]] = []
+        self._found: list[tuple[_State, _State, Change]] = []
 
     def single(self) -> list[_New]:
         """The most promising changes of each text of the beam."""
-        n = max(1, self._by.candidates // len(self.beam))
+        n, proposer = max(1, self._by.candidates // len(self.beam)), self._by._learnt()
         return [
             new
             for state in self.beam
-            for change in self._by._propose(state, self._aim, self._unknown, n)
+            for change in proposer.propose(state.text, state.embedding, self._aim, self._unknown, n)
             for new in self._new(state, change)
         ]
 
@@ -402,23 +297,23 @@ class _Search:
         for parent in self.beam:
             better = [(new, change) for new, of, change in self._found if of is parent and new.value > parent.value]
             better.sort(key=lambda pair: -pair[0].value)
-            edits: tuple[_Edit, ...] = ()
+            edits: tuple[Edit, ...] = ()
             cost = 0.0
             for _, change in better:
                 if len(edits) >= _JOINED or any(a.meets(b) for a in edits for b in change.edits):
                     continue
                 edits, cost = edits + change.edits, cost + change.cost
-                out += self._new(parent, _Change(edits, cost))
+                out += self._new(parent, Change(edits, cost))
         return out
 
-    def _new(self, parent: _State, change: _Change) -> list[_New]:
-        text = _apply(parent.text, change.edits, self._by._language)
+    def _new(self, parent: _State, change: Change) -> list[_New]:
+        text = apply_edits(parent.text, change.edits, self._by._learnt().language)
         if text in self._tried:
             return []
         self._tried.add(text)
         return [(text, parent, change)]
 
-    def add(self, text: str, embedding: NDArray[np.float32], parent: _State, change: _Change) -> None:
+    def add(self, text: str, embedding: NDArray[np.float32], parent: _State, change: Change) -> None:
         """Take note of a candidate that has been encoded."""
         state = _State(text, embedding, float(embedding @ self._aim), parent.cost + change.cost)
         self._found.append((state, parent, change))
@@ -433,59 +328,6 @@ class _Search:
     def _arrived(self) -> bool:
         """Whether no edit could gain what it costs at least."""
         return 1.0 - self.beam[0].cosine <= self._by.change
-
-
-def _worth(gains: NDArray[np.floating], alike: NDArray[np.floating]) -> NDArray[np.int64]:
-    """The words that a text might take: those that promise most, and those most like one of its own."""
-    promising = np.argsort(-gains, kind="stable")[:_PROMISING]
-    near = np.argpartition(-alike, min(_ALIKE, alike.shape[1] - 1), axis=1)[:, :_ALIKE]
-    both = np.union1d(promising, near)
-    return both[np.isfinite(gains[both])]
-
-
-def _varied(changes: list[_Change], n: int) -> list[_Change]:
-    """The first n changes, of which no place has more than a quarter."""
-    out: list[_Change] = []
-    at_place: Counter[tuple[tuple[int, int], ...]] = Counter()
-    for change in changes:
-        place = tuple((edit.start, edit.stop) for edit in change.edits)
-        at_place[place] += 1
-        if at_place[place] <= max(4, n // 4):
-            out.append(change)
-        if len(out) == n:
-            break
-    return out
-
-
-def _apply(text: str, edits: Sequence[_Edit], language: Language) -> str:
-    """Edit a text; blanks and all other words stay as they are."""
-    tokens = tokenise(text)
-    for edit in sorted(edits, reverse=True):
-        if edit.word is None:
-            text = _without(text, tokens, edit.start)
-        elif edit.stop > edit.start:
-            token = tokens[edit.start]
-            new = language.written(edit.word, token, begins(tokens, edit.start))
-            text = text[: token.start] + new + text[token.end :]
-        elif edit.start == len(tokens):
-            text = f"{text[: tokens[-1].end]} {language.forms[edit.word]}{text[tokens[-1].end :]}"
-        else:
-            token = tokens[edit.start]
-            new, old = language.forms[edit.word], token.text
-            if begins(tokens, edit.start) and old[:1].isupper():
-                new, old = new[:1].upper() + new[1:], language.usual(token)
-            text = f"{text[: token.start]}{new} {old}{text[token.end :]}"
-    return text
-
-
-def _without(text: str, tokens: Sequence[Token], at: int) -> str:
-    """A text without a token and one blank beside it; what then begins the sentence takes over its capital."""
-    before, after = text[: tokens[at].start], text[tokens[at].end :]
-    if not before or before[-1].isspace():
-        after = after[1:] if after[:1].isspace() else after
-    if begins(tokens, at) and tokens[at].text[:1].isupper():
-        after = after[:1].upper() + after[1:]
-    return before + after
 
 
 def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
