@@ -172,7 +172,7 @@ def test_train_inverter(cli, folder, monkeypatch, tmp_path):
         folder.mkdir()
         return Trained()
 
-    fake_text_modules.put_in(monkeypatch, "mute.text.inverter_training", train_inverter=train_inverter)
+    fake_text_modules.put_in(monkeypatch, "mute.text.inverter", train_inverter=train_inverter)
     words = ["text", "train-inverter", folder / "x.csv", "--text", "bio", "--encoder", folder / "encoder"]
     code, _, err = cli(*words, "-o", tmp_path / "inverter", "--minutes", 2, "--rows", 30)
     assert code == 130 and "the same command goes on" in err

@@ -226,7 +226,7 @@ def train_inverter(
     from mute.files import check_target
     from mute.text.encoders import load_encoder
     from mute.text.encoding import encode, forget
-    from mute.text.inverter_training import train_inverter as train
+    from mute.text.inverter import train_inverter as train
 
     if output.exists() and not output.is_dir():
         raise MuteError(f"cannot write to {output}: a file is there, so give the name of a folder")

@@ -6,8 +6,7 @@ from mute.text.edit_search import EditSearch
 from mute.text.encoders import Encoder, load_encoder
 from mute.text.encoding import encode
 from mute.text.gallery import Example, write_gallery
-from mute.text.inverter import Inverter
-from mute.text.inverter_training import train_inverter
+from mute.text.inverter import Inverter, train_inverter
 from mute.text.metrics import bertscore, bleu, edit_distance, rouge, substitution_rate
 from mute.text.retrieval import Retrieval
 from mute.text.swaps import paper_swap, swap_gender

@@ -20,11 +20,11 @@ from mute.text.decoding import Decoded, check_wanted, cosines
 from mute.text.encoders import Encoder
 
 if TYPE_CHECKING:
-    from mute.text.inverter_network import InverterNetwork
+    from mute.text.inverter.network import InverterNetwork
 
 __all__ = ["Inverter", "load_tokenizer", "require_packages", "token_ids"]
 
-_VERSION = 1
+_VERSION = 2
 _ABOUT, _ARRAYS, _TOKENIZER = "inverter.json", "inverter.safetensors", "tokenizer.json"
 
 # Rows decoded at a time: enough to keep a core busy, few enough for the memory of what is written.
@@ -153,7 +153,7 @@ class Inverter:
     ) -> list[list[str]]:
         import torch
 
-        from mute.text.inverter_network import Task
+        from mute.text.inverter.network import Task
 
         ids = None if drafts is None else token_ids(self._tokenizer, drafts)
         task = Task(
@@ -326,7 +326,7 @@ def _network(settings: dict[str, Any], content: bytes) -> InverterNetwork:
     import torch
     from safetensors.numpy import load
 
-    from mute.text.inverter_network import InverterNetwork, Settings
+    from mute.text.inverter.network import InverterNetwork, Settings
 
     if any(isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in settings.values()):
         raise ValueError("its settings are not whole numbers")

@@ -19,17 +19,18 @@ from mute.errors import MuteError
 from mute.files import write_atomically
 from mute.interrupts import Stop
 from mute.text.encoders import Encoder, check_texts
-from mute.text.inverter import Inverter, require_packages, token_ids
-from mute.text.inverter_command import Command, claim, digest
-from mute.text.inverter_corpus import Corpus, prepare_corpus
-from mute.text.inverter_pairs import Pairs, WordEdits, join_pairs, read_pairs, write_pairs
-from mute.text.inverter_quality import judge
+from mute.text.inverter.command import Command, claim, digest
+from mute.text.inverter.corpus import Corpus, prepare_corpus, token_evidence
+from mute.text.inverter.model import Inverter, require_packages, token_ids
+from mute.text.inverter.pairs import Pairs, WordEdits, join_pairs, read_pairs, write_pairs
+from mute.text.inverter.quality import judge
+from mute.text.language import Language
 from mute.training import seeded
 
 if TYPE_CHECKING:
     import torch
 
-    from mute.text.inverter_network import InverterNetwork
+    from mute.text.inverter.network import InverterNetwork
 
 __all__ = ["train_inverter"]
 
@@ -40,9 +41,14 @@ _KEEP_EVERY = 120.0
 # Pairs made at a time: what an interruption can cost.
 _BLOCK = 256
 # Shares of the time: for the first guess, and, of the rest, for making pairs.
-_GUESSING, _PAIRING = 0.4, 0.25
+_GUESSING, _PAIRING = 0.2, 0.2
 # Of the batches of a corrector, this share teaches it to guess, so that it does not forget how.
-_REMINDERS = 0.2
+_REMINDERS = 0.1
+# Of the drafts, these shares are its own guesses, and texts that are right already.
+_GUESSED, _RIGHT = 0.1, 0.05
+# A corrector is shown wanted embeddings that are up to so far off, as a share of their usual distance from the mean:
+# what a map moves is not quite the embedding of any text.
+_BLUR = 0.3
 _WARM_UP, _LEAST_RATE, _CLIP = 0.03, 0.05, 1.0
 _CHECKPOINT, _PAIRS = "checkpoint.safetensors", "pairs"
 
@@ -82,9 +88,10 @@ def train_inverter(
 ) -> Inverter:
     """Train a network that turns embeddings of this encoder back into texts.
 
-    First it learns to write a text from its embedding. Then, in each round, it makes drafts, half of them its own
-    guesses, half the texts with some words changed; they are encoded; and it learns to correct them, told the wanted
-    embedding, that of the draft, and their difference.
+    First it learns to write a text from its embedding. Then, in each round, it makes drafts: some are its own guesses,
+    some are right already, most are the texts with a few words changed into words that the corpus uses alike; they are
+    encoded; and it learns to correct them, told the wanted embedding, often with noise on it, that of the draft, and
+    their difference.
 
     Parameters
     ----------
@@ -140,7 +147,7 @@ def train_inverter(
     >>> import tempfile
     >>> from mute.text import load_encoder
     >>> texts = [f"{who} {what} {whom}." for who in "abcd" for what in ("saw", "met") for whom in "abcd"]
-    >>> letters = load_encoder(lambda texts: [[text.count(a) for a in "abcdsm"] for text in texts], name="letters")
+    >>> letters = load_encoder(lambda texts: [[text.count(a) for a in "abcdsm."] for text in texts], name="letters")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     inverter = train_inverter(texts, letters, folder=folder, vocabulary=300, width=8, layers=1, epochs=1)
     >>> inverter
@@ -164,7 +171,7 @@ def train_inverter(
     with Stop() as stop:
         run = _Run(corpus, encoder, command, home, report, stop)
         run.train()
-    quality = judge(run.inverter(), corpus, random_state, report)
+    quality = judge(run.inverter(), corpus, run.edits, random_state, report)
     quality["texts_per_second"] = run.place.taught / max(run.place.teaching, 1e-9)
     run.inverter(quality).save(home)
     (home / _CHECKPOINT).unlink(missing_ok=True)
@@ -186,7 +193,7 @@ class _Run:
         self._network = _new_network(corpus, command)
         weights = self._network.parameters()
         self._optimiser = torch.optim.AdamW(weights, weight_decay=0.01, betas=(0.9, 0.98), fused=True)
-        self._edits = WordEdits([corpus.texts[row] for row in corpus.train])
+        self.edits = WordEdits(Language.learn([corpus.texts[row] for row in corpus.train]))
         self.place = self._resume() or _Place()
         self._clock = self._kept = time.monotonic()
 
@@ -251,19 +258,20 @@ class _Run:
     ) -> int:
         import torch
 
-        from mute.text.inverter_network import Task
+        from mute.text.inverter.network import Task
 
         corpus = self._corpus
         if of_pairs and pairs is not None and drafts is not None:
             texts = pairs.rows[rows]
-            task = Task(_tensor(corpus.embeddings[texts]), [drafts[row] for row in rows], _tensor(pairs.reached[rows]))
+            wanted = self._blurred(corpus.embeddings[texts])
+            task = Task(_tensor(wanted), [drafts[row] for row in rows], _tensor(pairs.reached[rows]))
         else:
             texts = rows
             task = Task(_tensor(corpus.embeddings[texts]))
         warm, falling = min(1.0, share / _WARM_UP), 0.5 * (1.0 + math.cos(math.pi * share))
         for group in self._optimiser.param_groups:
             group["lr"] = self._command.learning_rate * max(warm * falling, _LEAST_RATE)
-        loss, _, _ = self._network.loss(task, [corpus.ids[row] for row in texts])
+        loss, _ = self._network.loss(task, [corpus.ids[row] for row in texts])
         if not math.isfinite(loss.item()):
             raise MuteError(f"training diverged: the loss became {loss.item()}; lower the learning rate")
         self._optimiser.zero_grad(set_to_none=True)
@@ -271,6 +279,13 @@ class _Run:
         torch.nn.utils.clip_grad_norm_(self._network.parameters(), _CLIP)
         self._optimiser.step()
         return len(rows)
+
+    def _blurred(self, wanted: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The embeddings, half of them with noise."""
+        place = self.place
+        rng = np.random.default_rng([self._command.random_state, place.stage, place.turn, place.batch])
+        strength = np.maximum(rng.uniform(-_BLUR, _BLUR, (len(wanted), 1)), 0.0) * self._network.scale.item()
+        return np.asarray(wanted + strength * rng.standard_normal(wanted.shape), np.float32)
 
     def _draft(self, turn: int, end: float) -> None:
         """Make the pairs of a round, block by block."""
@@ -285,10 +300,12 @@ class _Run:
                     return
                 rng = np.random.default_rng([*seed, block])
                 rows = order[start : start + _BLOCK]
-                half = len(rows) // 2
-                guesses = self.inverter().guess(corpus.embeddings[rows[:half]]) if half else []
-                drafts = [row[0] for row in guesses] + [self._edits(corpus.texts[row], rng) for row in rows[half:]]
-                write_pairs(path, Pairs(rows, drafts, self._encoder(drafts)))
+                n_guessed, n_right = round(_GUESSED * len(rows)), round(_RIGHT * len(rows))
+                guessed, edited, right = np.split(rows, [n_guessed, len(rows) - n_right])
+                drafts = [best for best, *_ in self.inverter().guess(corpus.embeddings[guessed])] if n_guessed else []
+                drafts += [self.edits(corpus.texts[row], rng) for row in edited]
+                reached = np.concatenate([self._encoder(drafts), corpus.embeddings[right]])
+                write_pairs(path, Pairs(rows, drafts + [corpus.texts[row] for row in right], reached))
             share = (block + 1) / len(starts)
             if command.minutes is not None:
                 share = max(share, min(self._share_of_time(end), 1.0))
@@ -357,7 +374,7 @@ class _Run:
 def _new_network(corpus: Corpus, command: Command) -> InverterNetwork:
     import torch
 
-    from mute.text.inverter_network import END, InverterNetwork, Settings
+    from mute.text.inverter.network import END, InverterNetwork, Settings
 
     known = corpus.embeddings[corpus.train]
     settings = Settings(
@@ -373,7 +390,10 @@ def _new_network(corpus: Corpus, command: Command) -> InverterNetwork:
     )
     # So that it need not learn first how often tokens come.
     network.bias.data.copy_(torch.from_numpy(np.log((counts + 1) / (counts + 1).sum())))
-    network.scale.fill_(max(float(np.sqrt(known.var(axis=0, dtype=np.float64).mean())), 1e-12))
+    scale = max(float(np.sqrt(known.var(axis=0, dtype=np.float64).mean())), 1e-12)
+    network.scale.fill_(scale)
+    evidence = token_evidence([corpus.ids[row] for row in corpus.train], (known - center) / scale, settings.vocabulary)
+    network.evidence.copy_(torch.from_numpy(evidence))
     return network
 
 

@@ -15,9 +15,9 @@ from mute.files import write_atomically
 from mute.text.decoding import check_wanted, cosines
 from mute.text.encoders import Encoder
 from mute.text.encoding import encode, forget
-from mute.text.inverter import load_tokenizer, token_ids
+from mute.text.inverter.model import load_tokenizer, token_ids
 
-__all__ = ["Corpus", "prepare_corpus"]
+__all__ = ["Corpus", "prepare_corpus", "token_evidence"]
 
 _FEWEST = 20
 _HELD_OUT = 100
@@ -98,6 +98,47 @@ def prepare_corpus(
         tokenizer,
         cache,
     )
+
+
+def token_evidence(
+    ids: list[list[int]], embeddings: NDArray[np.float64], vocabulary: int, ridge: float = 0.01
+) -> NDArray[np.float64]:
+    """The linear map from embeddings that best tells which tokens their texts have.
+
+    Parameters
+    ----------
+    ids : list of n lists of token ids
+    embeddings : ndarray of shape (n, D)
+        With mean 0.
+    vocabulary : int
+        Tokens V.
+    ridge : float, default=0.01
+        Of the regression, in mean squares of the columns.
+
+    Returns
+    -------
+    ndarray of shape (V, D)
+        What tells a token is counted in standard deviations of its presence, so that one that is rare counts more.
+
+    Examples
+    --------
+    >>> embeddings = np.array([[1.0, 0.0], [-1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
+    >>> token_evidence([[1], [2], [1], [2, 2]], embeddings, 3).round(1)
+    array([[ 0.,  0.],
+           [ 1.,  0.],
+           [-1.,  0.]])
+    """
+    from scipy.sparse import csr_array
+
+    unique = [sorted(set(text)) for text in ids]
+    ends = np.cumsum([0, *map(len, unique)])
+    columns = np.array([token for text in unique for token in text], np.int64)
+    present = csr_array((np.ones(len(columns)), columns, ends), shape=(len(ids), vocabulary))
+    share = present.sum(axis=0) / len(ids)
+    squares = embeddings.T @ embeddings
+    squares += ridge * (np.trace(squares) / len(squares) + 1e-12) * np.eye(len(squares))
+    told = np.linalg.solve(squares, (present.T @ embeddings).T).T
+    return np.asarray(told / np.sqrt(np.maximum(share * (1.0 - share), 1.0 / len(ids)))[:, None])
 
 
 def _given(embeddings: ArrayLike, texts: list[str], encoder: Encoder) -> NDArray[np.float32]:
