@@ -121,7 +121,7 @@ def test_files_in_and_out(cli, folder, tmp_path):
     words = ["text", "counterfactual", folder / "model", "--file", tmp_path / "x.txt", "--to", "female"]
     for kind in ("csv", "tsv", "jsonl", "txt"):
         code, out, err = cli(*words, "-o", tmp_path / f"out.{kind}", "--html", tmp_path / "gallery.html")
-        assert (code, err) == (0, "") and f"wrote {tmp_path / f'out.{kind}'}" in out and "2 texts, 1 of them" in out
+        assert (code, err) == (0, "") and f"wrote {tmp_path / f'out.{kind}'}" in out and "2 texts, 1 changed" in out
     lines = (tmp_path / "out.txt").read_text().splitlines()
     assert lines[1] == "she was the doctor"
     with open(tmp_path / "out.csv", newline="") as file:

@@ -74,13 +74,14 @@ def fit(
     """
     from mute.cli.text_files import read_concept, read_corpus
     from mute.methods import make
-    from mute.text.counterfactual import TextCounterfactual
+    from mute.text.counterfactual import LAYERS, TextCounterfactual
     from mute.text.encoders import load_encoder
     from mute.text.encoding import forget
     from mute.text.saving import check_model_target
 
     check_model_target(output)
-    mover = make(method, **{"random_state": seed, **_settings(set_ or [])})
+    layers = {"n_iterations": LAYERS} if method == "mute" else {}
+    mover = make(method, **{"random_state": seed, **layers, **_settings(set_ or [])})
     texts, labels = read_corpus(corpus, text_column), read_concept(corpus, concept)
     texts, labels = _drawn(rows, seed, texts, labels)
     known = load_encoder(encoder)
@@ -156,7 +157,8 @@ def counterfactual(
     if output is not None or console.is_terminal:
         said = _console(quiet)
         changed = sum(a != b for a, b in zip(found.sources, found.texts, strict=True))
-        said.print(f"{len(found):,} texts, {changed:,} of them changed, in {took}", highlight=False)
+        count = "1 text" if len(found) == 1 else f"{len(found):,} texts"
+        said.print(f"{count}, {changed:,} changed, in {took}", highlight=False)
         for path in (output, html):
             if path is not None:
                 said.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)

@@ -51,7 +51,7 @@ _WHOLE = ("none", "reference", "mute-oracle", "mute", "mean-difference-1", "line
 _SWEPT = 4
 _ENCODER = "minilm"
 _MOST = {"bios": None, "panda": 300, "occupations": 120}
-_QUICK_CORPUS, _QUICK_TEXTS = 3000, 24
+_QUICK_CORPUS, _QUICK_TEXTS = 1500, 24
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,9 @@ from mute.text.encoders import Encoder, Progress, check_texts, load_encoder
 from mute.text.encoding import encode
 from mute.text.saving import decoder_class, read_model, write_model
 
-__all__ = ["Counterfactuals", "TextCounterfactual"]
+__all__ = ["LAYERS", "Counterfactuals", "TextCounterfactual"]
+
+LAYERS = 4
 
 Stages = Callable[[str, float], None]
 
@@ -65,7 +67,8 @@ class TextCounterfactual:
         From `load_encoder`, or what that takes.
     method : estimator or str, optional
         Moves the embeddings: any estimator of this package with ``counterfactual``, or its name in `mute.methods`.
-        By default ``MUtE(random_state=random_state)``.
+        By default, and for "mute", ``MUtE(LAYERS)``: four layers, as in the paper's text study. Early stopping is
+        made for erasure and takes minutes; more layers move what is said of other things, too.
     decoder : {"edits", "retrieval"} or Decoder, default="edits"
         Finds the texts: small edits of the source, the nearest text of the corpus, or an object of your own. If that
         has a method ``fit(texts, embeddings)``, `fit` calls it.
@@ -290,8 +293,8 @@ def _method(method: Any, random_state: int) -> Any:
     from mute.eraser import MUtE
     from mute.methods import make
 
-    if method is None:
-        return MUtE(random_state=random_state)
+    if method is None or (isinstance(method, str) and method == "mute"):
+        return MUtE(LAYERS, random_state=random_state)
     chosen = make(method, random_state=random_state) if isinstance(method, str) else method
     if not hasattr(chosen, "counterfactual"):
         what = method if isinstance(method, str) else type(method).__name__
