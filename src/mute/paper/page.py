@@ -97,12 +97,12 @@ def _intro(results: Results) -> list[str]:
     plan, about = results.plan, results.about
     rows = "all rows" if plan.most_rows is None else f"about {plan.most_rows:,} rows to fit on at most"
     runs = "one run" if plan.quick or plan.runs == 1 else f"{plan.runs} runs"
+    if set(plan.studies) == {"text"}:
+        return [_machine(about), *_left_out(results)]
     lines = [
         f"{'A quick pass' if plan.quick else 'The full run'}: {rows}, {runs} for each method of the paper's tables "
         "(mean ± standard deviation; each run has its own seed for fit, probes and classifiers), one for other methods "
-        "and for Jigsaw, which has no table in the paper. "
-        f"{about['work_seconds'] / 60:.0f} minutes of work in {about['processes']} process(es) on: {about['machine']}; "
-        f"Python {about['python']}, mute {about['mute']}, scikit-learn {about['scikit-learn']}.",
+        "and for Jigsaw, which has no table in the paper. " + _machine(about),
         "",
         "Two protocols throughout. *Paper*: the probe learns on erased rows that the eraser was fitted on. *Fresh*: it "
         "learns on erased rows that the eraser has never seen. Both are tested on the same test rows, new to both. "
@@ -136,9 +136,18 @@ def _intro(results: Results) -> list[str]:
             "Stand-ins are other data: columns headed *paper* show what the paper reports on its own data, for the "
             "order of methods and the size of effects, not to be met to the digit.",
         ]
-    for name, why in results.left_out.items():
-        lines += ["", f"Left out: {name}. {why}"]
-    return lines
+    return lines + _left_out(results)
+
+
+def _machine(about: dict[str, Any]) -> str:
+    return (
+        f"{about['work_seconds'] / 60:.0f} minutes of work in {about['processes']} process(es) on: {about['machine']}; "
+        f"Python {about['python']}, mute {about['mute']}, scikit-learn {about['scikit-learn']}."
+    )
+
+
+def _left_out(results: Results) -> list[str]:
+    return [line for name, why in results.left_out.items() for line in ("", f"Left out: {name}. {why}")]
 
 
 def _synthetic(results: Results, folder: Path) -> list[str]:
