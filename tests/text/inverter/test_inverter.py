@@ -74,6 +74,16 @@ def test_the_source_is_edited(inverter: Inverter) -> None:
     assert inverter.decode(wanted, ["Ann saw his cat and Bob."]).texts == ["Ann saw his cat and Bob."]
 
 
+def test_capitals_are_those_of_the_source(inverter: Inverter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An encoder may not see them."""
+    inverter.encoder = load_encoder(
+        lambda texts: [[text.lower().count(a) for a in "she"] for text in texts], name="uncased"
+    )
+    monkeypatch.setattr(inverter, "_write", lambda wanted, *_: [[" she left.", "She left.", "SHE LEFT."]] * len(wanted))
+    assert inverter.decode(inverter.encoder(["she left."]), ["He left."]).texts == ["She left."]
+    assert inverter.decode(inverter.encoder(["she left."]), ["HE LEFT."]).texts == ["SHE LEFT."]
+
+
 def test_it_is_a_decoder_and_scores_are_those_of_the_encoder(inverter: Inverter) -> None:
     assert isinstance(inverter, Decoder)
     wanted = np.random.default_rng(0).normal(size=(5, encoder().dimension or 0))

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from difflib import SequenceMatcher
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,11 @@ _ABOUT, _ARRAYS, _TOKENIZER = "inverter.json", "inverter.safetensors", "tokenize
 _ROWS = 64
 
 
-@dataclass(frozen=True)
+# Cosines of one embedding differ by this much from batch to batch.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
 class _Candidate:
     score: float
     text: str
@@ -44,7 +49,8 @@ class Inverter:
     Without sources, the network first guesses texts. Then in each step it corrects the best texts so far: it is shown
     the wanted embedding e, that of the text, ê, their difference, and the text. All that it writes is encoded, and the
     `beam` unique texts nearest to e by cosine are kept, older ones among them: the best never gets worse with more
-    steps. A row of which nothing new is left to correct is done.
+    steps. Of texts that are equally near, that most like the source is taken. A row of which nothing new is left to
+    correct is done.
 
     Parameters
     ----------
@@ -57,7 +63,8 @@ class Inverter:
     steps : int, default=5
         Corrections.
     beam : int, default=2
-        Texts kept, and texts written for each of them in a step.
+        Texts kept, and texts written for each of them in a step. More come nearer to e, which helps as far as e is the
+        embedding of a text.
 
     Attributes
     ----------
@@ -122,7 +129,8 @@ class Inverter:
 
     def _decode(self, wanted: NDArray[np.float32], sources: list[str] | None) -> list[_Candidate]:
         pools: list[list[_Candidate]] = [[] for _ in wanted]
-        self._absorb(pools, wanted, self.guess(wanted, self.beam) if sources is None else [[text] for text in sources])
+        begun = self.guess(wanted, self.beam) if sources is None else [[text] for text in sources]
+        self._absorb(pools, wanted, begun, sources)
         corrected: list[set[str]] = [set() for _ in wanted]
         for _ in range(self.steps):
             jobs = [(row, one) for row, pool in enumerate(pools) for one in pool if one.text not in corrected[row]]
@@ -141,7 +149,7 @@ class Inverter:
                 for (row, one), texts in zip(some, written, strict=True):
                     corrected[row].add(one.text)
                     found[row] += texts
-            self._absorb(pools, wanted, found)
+            self._absorb(pools, wanted, found, sources)
         return [pool[0] for pool in pools]
 
     def guess(self, wanted: NDArray[np.float32], beam: int = 1) -> list[list[str]]:
@@ -167,7 +175,11 @@ class Inverter:
         return [texts[row * beam : (row + 1) * beam] for row in range(len(found))]
 
     def _absorb(
-        self, pools: list[list[_Candidate]], wanted: NDArray[np.float32], found: Sequence[Sequence[str]]
+        self,
+        pools: list[list[_Candidate]],
+        wanted: NDArray[np.float32],
+        found: Sequence[Sequence[str]],
+        sources: Sequence[str] | None,
     ) -> None:
         """Add the texts found to the pools and keep the nearest."""
         new = []
@@ -182,9 +194,11 @@ class Inverter:
         scores = cosines(rows, wanted[[row for row, _ in new]])
         for (row, text), embedding, score in zip(new, rows, scores.tolist(), strict=True):
             pools[row].append(_Candidate(score, text, embedding))
-        for pool in pools:
+        for row, pool in enumerate(pools):
             # By text among equals, so that the order of others does not matter.
             pool.sort(key=lambda one: (-one.score, one.text))
+            if sources is not None:
+                _least_change_first(pool, sources[row])
             del pool[self.beam :]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -289,6 +303,15 @@ def load_tokenizer(content: bytes) -> Any:
 def token_ids(tokenizer: Any, texts: list[str]) -> list[list[int]]:
     """Ids as the network knows them: 0 ends a text, the tokenizer's own count from 1."""
     return [[token + 1 for token in one.ids] for one in tokenizer.encode_batch(texts)]
+
+
+def _least_change_first(pool: list[_Candidate], source: str) -> None:
+    """Of the best that are equally near, as encoders that see no capitals make them, put that like the source first."""
+    equal = [one for one in pool if one.score > pool[0].score - _ROUNDING]
+    if len(equal) > 1:
+        best = max(equal, key=lambda one: SequenceMatcher(None, source, one.text, autojunk=False).ratio())
+        pool.remove(best)
+        pool.insert(0, best)
 
 
 def _read_about(place: Path) -> dict[str, Any]:

@@ -73,14 +73,14 @@ def train_inverter(
     folder: str | os.PathLike[str],
     embeddings: ArrayLike | None = None,
     vocabulary: int = 4000,
-    width: int = 256,
-    layers: int = 3,
+    width: int = 192,
+    layers: int = 2,
     heads: int = 4,
     max_tokens: int = 64,
     minutes: float | None = None,
     epochs: int = 8,
     rounds: int = 1,
-    pairs: int = 20_000,
+    pairs: int = 40_000,
     batch_size: int = 32,
     learning_rate: float = 2e-3,
     random_state: int = 0,
@@ -106,7 +106,7 @@ def train_inverter(
         Those of the texts, if they are known.
     vocabulary : int, default=4000
         Sub-word tokens. Twice as many make texts a ninth shorter and a step a quarter dearer.
-    width, layers, heads : int, default=256, 3 and 4
+    width, layers, heads : int, default=192, 2 and 4
         Of the transformer.
     max_tokens : int, default=64
         The longest text that is learned and can be written.
@@ -116,7 +116,7 @@ def train_inverter(
         Passes over the texts to learn guessing, and passes over the pairs of each round.
     rounds : int, default=1
         How often drafts are made anew.
-    pairs : int, default=20000
+    pairs : int, default=40000
         Most drafts in a round.
     batch_size : int, default=32
     learning_rate : float, default=2e-3
@@ -139,8 +139,15 @@ def train_inverter(
     With `epochs`, a training that was interrupted ends like one that was not, up to rounding. With `minutes`, the clock
     decides how many steps there are. Torch uses as many threads as ``OMP_NUM_THREADS`` says.
 
-    Limits: with the default size, one core learns from about 100 texts of 35 tokens in a second. A good inverter takes
-    many hours; one of half an hour writes what is likely, not what was said.
+    With the default size, one core learns from about 150 texts of 30 tokens in a second. After 28 minutes on 51,655
+    sentences of BUG of up to 48 tokens, with the encoder minilm, it brings 100 sentences that were held out, with a
+    few words changed, from a BLEU of 69 back to 85 and from a cosine of 0.90 to 0.97. Of 200 others, moved to the
+    other gender by MUtE, two thirds become what swapping the pronouns and titles by rule gives: a BLEU of 95 where the
+    sources have 83, and an r_g of 0.93 where they have 0. A sentence takes 0.1 seconds.
+
+    Limits: without sources, such an inverter writes something on the same subject (a BLEU of 8, a cosine of 0.67), not
+    what was said. From an embedding that was moved too far, it changes other words as well: twice as far, the r_g is
+    0.98 and the BLEU 82.
 
     Examples
     --------
