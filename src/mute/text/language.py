@@ -95,11 +95,12 @@ class Language:
 
     Examples
     --------
-    >>> texts = ["He is here.", "She is here.", "Mr. Lee was there."] * 5
-    >>> language = Language.learn(texts)
-    >>> he, she, here = language.ids(["he", "she", "here"])
-    >>> bool(language.kin[he] @ language.kin[she] > language.kin[he] @ language.kin[here])
-    True
+    >>> language = Language.learn(["He is here.", "She is here."] * 5)
+    >>> he, she, after = language.ids(["he"]), language.ids(["she"]), language.ids(["is", "here"])
+    >>> [round(float(p), 2) for p in np.exp(language.log_after(he, after))[0]]
+    [0.89, 0.02]
+    >>> round(float(language.kin[he[0]] @ language.kin[she[0]]), 2)
+    1.0
     """
 
     def __init__(
