@@ -23,6 +23,7 @@ from mute.paper.synthetic import SHIFTS, synthetic
 from mute.paper.texts import SETS as TEXT_SETS
 from mute.paper.texts import (
     TextSet,
+    describe_texts,
     encoded_corpus,
     moved_texts,
     print_of_inverter,
@@ -141,6 +142,7 @@ class Results:
     problems: dict[str, dict[str, Any]]
     left_out: dict[str, str]
     about: dict[str, Any]
+    texts: dict[str, dict[str, Any]] = field(default_factory=dict)
     found: list[dict[str, Any]] = field(default_factory=list)
     failures: list[dict[str, Any]] = field(default_factory=list)
 
@@ -195,6 +197,7 @@ def run(
     except OSError as error:
         raise MuteError(f"cannot make the folder {parts}: {error.strerror or error}") from error
     results = Results(plan, problems, left_out, {})
+    results.texts = {name: describe_texts(_text_set(name, plan)) for name in texts}
     waiting = []
     for job in jobs:
         part = parts / _name(job, _data_of(job, plan, prints, texts))

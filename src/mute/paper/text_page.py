@@ -20,8 +20,8 @@ _TITLES = {
 }
 
 _NAMES = {
-    "none": "not moved",
-    "reference": "the references' own embeddings",
+    "none": "not moved (the sources)",
+    "reference": "to the references' embeddings",
     "mute-oracle": "MUtE* (told the class)",
     "mute": "MUtE (routed)",
     "linear-surrogate": "linear surrogate of MUtE*",
@@ -60,7 +60,10 @@ def text_section(results: Results, folder: Path) -> list[str]:
         found = {key: row for key, row in _found(results).items() if key[0] == name}
         if not found:
             continue
-        lines += ["", f"### {_TITLES[name]}", "", *_by_mover(name, found), "", *_by_decoder(name, found)]
+        about = results.texts[name]
+        rows = ", ".join(f"{count:,} {label}" for label, count in about["corpus"].items())
+        lines += ["", f"### {_TITLES[name]}", "", f"Maps fitted on: {rows}.", "", *_by_mover(name, found, about)]
+        lines += ["", *_by_decoder(name, found)]
         lines += ["", *_by_direction(name, found)]
         lines += ["", f"What came out, with the ten worst cases of each: `{_gallery(name, found, folder)}`."]
         if any(mover.startswith("mean") for _, mover, _ in found) and name == "bios":
@@ -85,10 +88,10 @@ def _cells(row: dict[str, Any]) -> list[str]:
     return [f"{row['bleu']:.1f}", *("–" if row[key] is None else f"{row[key]:.3f}" for key in _FIGURES[1:])]
 
 
-def _by_mover(name: str, found: dict[tuple[str, str, str], dict[str, Any]]) -> list[str]:
-    """Every mover with edit search; first the sources and, for the biographies, the paper's figures beside."""
+def _by_mover(name: str, found: dict[tuple[str, str, str], dict[str, Any]], about: dict[str, Any]) -> list[str]:
+    """Every mover with edit search between floor and ceiling; for the biographies with the paper's figures beside."""
     theirs = TEXT if name == "bios" else {}
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for mover in MOVERS:
         row = found.get((name, mover, "edits"))
         if row is None:
@@ -106,6 +109,9 @@ def _by_mover(name: str, found: dict[tuple[str, str, str], dict[str, Any]]) -> l
                 *((_bleu(row), "–" if paper is None else f"{paper[0]:.1f}, {paper[1]:.2f}") if theirs else ()),
             )
         )
+    ceiling = (f"{about['substitution']:.3f}", f"{about['substitution_with_markers']:.3f}")
+    rest = ("1.000", "1.000", "–", "–", *(("–", "–") if theirs else ()))
+    rows.append(("the references themselves", about["texts"], "100.0", "1.000", "1.000", "1.000", *ceiling, *rest))
     head = ("moved by, decoded by edit search", "texts", "BLEU", "ROUGE-1", "ROUGE-2", "ROUGE-L", "r_g", "r_g marked",
             "BERTScore", "cosine", "wanted (length)", "other edits")  # fmt: skip
     more = ("BLEU, the paper's references", "paper: BLEU, r_g (by vec2text)") if theirs else ()

@@ -20,6 +20,7 @@ __all__ = [
     "MOVERS",
     "SETS",
     "TextSet",
+    "describe_texts",
     "encoded_corpus",
     "moved_texts",
     "print_of_inverter",
@@ -123,6 +124,20 @@ def _some(data: TextSet, rows: Iterable[int]) -> TextSet:
         to=[data.to[i] for i in kept],
         paper_references=None if rule is None else [rule[i] for i in kept],
     )
+
+
+def describe_texts(data: TextSet) -> dict[str, Any]:
+    """What a reader must know of a set: its size, and how much the references themselves are of the wanted class."""
+    from mute.text.metrics import substitution_rate
+    from mute.text.words import GENDER
+
+    rate = substitution_rate(data.references, data.to, GENDER if data.words is None else data.words)
+    return {
+        "texts": len(data.sources),
+        "corpus": {label: data.labels.count(label) for label in sorted(set(data.labels))},
+        "substitution": rate.rate,
+        "substitution_with_markers": rate.rate_with_markers,
+    }
 
 
 def print_of_texts(data: TextSet) -> str:
