@@ -100,24 +100,35 @@ def fairness(panels: dict[str, Any], names: dict[str, str], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def texts(points: Sequence[tuple[str, str | None, float, float]], path: Path) -> str:
-    """Each way to move embeddings by its substitution rate and its BLEU; the settings of one method are joined."""
-    from matplotlib.figure import Figure
+_MARKS = {"edit search": "o", "trained inverter": "s", "retrieval": "^", "the paper, with vec2text": "X"}
+_WAYS = {
+    "MUtE*": "#c2378a", "MUtE": "#7b2d8b", "Mean Diff": "#d9622b", "Linear OT": "#17a2a2",
+    "linear surrogate": "#3a923a", "references": "#222222",
+}  # fmt: skip
 
-    figure = Figure(figsize=(7.2, 4.6), layout="constrained")
+
+def texts(points: Sequence[tuple[str, str, float, float]], path: Path) -> str:
+    """Each way to move embeddings (colour) and to decode them (mark) by substitution rate and BLEU.
+
+    `points` are of (decoder, way, substitution rate, BLEU); those of one way and decoder are settings of it, joined.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    figure = Figure(figsize=(9, 4.6), layout="constrained")
     axes = figure.subplots()
-    for method in dict.fromkeys(method for _, method, _, _ in points):
-        mine = [(name, x, y) for name, of, x, y in points if of == method]
-        colour = _COLOURS.get(str(method), "#3a923a")
-        # MUtE told and MUtE routed are two ways, not two settings.
-        style = "" if method == "mute" else "-"
-        axes.plot([x for _, x, _ in mine], [y for _, _, y in mine], f"o{style}", color=colour, lw=0.8, ms=5)
-        for name, x, y in mine:
-            axes.annotate(name, (x, y), xytext=(5, 4), textcoords="offset points", fontsize=7.5, color=colour)
+    for by, way in dict.fromkeys((by, way) for by, way, _, _ in points):
+        x, y = zip(*((x, y) for b, w, x, y in points if (b, w) == (by, way)), strict=True)
+        axes.plot(x, y, marker=_MARKS[by], color=_WAYS[way], lw=0.8, ms=7, alpha=0.8, mec="white", mew=0.5)
     axes.set_xlabel("share of gendered words that are of the target class (r_g)")
-    axes.set_ylabel("BLEU against grammatical references")
-    axes.margins(x=0.16, y=0.12)
+    axes.set_ylabel("BLEU")
+    axes.set_ylim(-3, 103)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25, lw=0.5)
-    figure.savefig(path, dpi=150)
+    present = {by for by, _, _, _ in points}
+    marks = [Line2D([], [], marker=m, color="0.4", lw=0, label=by) for by, m in _MARKS.items() if by in present]
+    ways = [Line2D([], [], marker="o", color=colour, lw=0, label=way) for way, colour in _WAYS.items()]
+    blank = Line2D([], [], lw=0, label=" ")
+    figure.legend(handles=[*marks, blank, *ways], loc="outside right upper", frameon=False, fontsize=9)
+    figure.savefig(path, dpi=110)
     return path.name
