@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from mute.errors import MuteError
 from mute.text.decoding import Decoded, check_wanted, cosines
 from mute.text.edits import Change, Edit, apply_edits
-from mute.text.encoders import Encoder, Progress, check_texts
+from mute.text.encoders import Encoder, Progress, check_texts, unit
 from mute.text.language import Language, tokenise
 from mute.text.proposals import Costs, Proposer
 
@@ -243,9 +243,9 @@ class EditSearch:
 
     def _search(self, sources: list[str], wanted: NDArray[np.float32]) -> list[_State]:
         first = self.encoder(sources)
-        aims = _unit(first + self.reach * (wanted - first))
+        aims = unit(first + self.reach * (wanted - first))
         unknown = self._unknown(sources)
-        searches = [_Search(self, *row, unknown) for row in zip(sources, _unit(first), aims, strict=True)]
+        searches = [_Search(self, *row, unknown) for row in zip(sources, unit(first), aims, strict=True)]
         for _ in range(self.rounds):
             active = [search for search in searches if not search.ended]
             if not active:
@@ -254,7 +254,7 @@ class EditSearch:
                 made = [(search, *new) for search in active for new in propose(search)]
                 if not made:
                     continue
-                rows = _unit(self.encoder([text for _, text, _, _ in made]))
+                rows = unit(self.encoder([text for _, text, _, _ in made]))
                 for (search, text, parent, change), row in zip(made, rows, strict=True):
                     search.add(text, row, parent, change)
             for search in active:
@@ -328,8 +328,3 @@ class _Search:
     def _arrived(self) -> bool:
         """Whether no edit could gain what it costs at least."""
         return 1.0 - self.beam[0].cosine <= self._by.change
-
-
-def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return (rows / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)

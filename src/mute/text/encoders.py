@@ -23,7 +23,7 @@ from mute.text.transformer import build_graph
 from mute.text.weights import read_weights
 from mute.threads import for_each, resolve_threads
 
-__all__ = ["Encoder", "Progress", "check_texts", "load_encoder"]
+__all__ = ["Encoder", "Progress", "check_texts", "load_encoder", "unit"]
 
 Progress = Callable[[int, int], object]
 
@@ -348,7 +348,7 @@ class _FunctionEncoder(Encoder):
                 wanted = f"({len(batch)}, {self.dimension or 'D'})"
                 raise MuteError(f"{self.name} gave an array of shape {rows.shape} for {len(batch)} texts, not {wanted}")
             self.dimension = rows.shape[1]
-            parts.append(_unit(rows) if self._normalise else rows)
+            parts.append(unit(rows) if self._normalise else rows)
             progress(start + len(batch), len(texts))
         return np.concatenate(parts)
 
@@ -397,7 +397,7 @@ class _SentenceTransformer(Encoder):
         rows = self._model.encode(texts, batch_size=batch_size, show_progress_bar=False)
         progress(len(texts), len(texts))
         rows = np.asarray(rows, np.float32)
-        return _unit(rows) if self._normalise else rows
+        return unit(rows) if self._normalise else rows
 
     def _tokens(self, texts: list[str], batch_size: int) -> list[NDArray[np.float32]]:
         try:
@@ -417,7 +417,8 @@ class _SentenceTransformer(Encoder):
         return out
 
 
-def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+def unit(rows: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Rows at length 1; those of zeros stay."""
     lengths = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True))
     return (rows / np.maximum(lengths, 1e-12)).astype(np.float32)
 

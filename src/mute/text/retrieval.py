@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mute.errors import MuteError
 from mute.text.decoding import Decoded, check_wanted
-from mute.text.encoders import Encoder, Progress, check_texts
+from mute.text.encoders import Encoder, Progress, check_texts, unit
 
 __all__ = ["Retrieval"]
 
@@ -67,7 +67,7 @@ class Retrieval:
             raise MuteError(f"{len(self.texts)} texts but {len(found)} embeddings: give one for each text")
         self.directions: NDArray[np.float16] = np.empty(found.shape, np.float16)
         for part in _parts(len(found), _BLOCK):
-            self.directions[part] = _unit(found[part])
+            self.directions[part] = unit(found[part])
 
     def decode(
         self, embeddings: ArrayLike, sources: Sequence[str] | None = None, progress: Progress | None = None
@@ -92,13 +92,13 @@ class Retrieval:
                 f"these embeddings have {wanted.shape[1]} columns, those of the corpus {self.directions.shape[1]}: "
                 "decode with the encoder that made them"
             )
-        wanted = _unit(wanted)
+        wanted = unit(wanted)
         queries, barred = self._barred(given)
         best = np.full(len(wanted), -np.inf, np.float32)
         which = np.zeros(len(wanted), np.int64)
         for part in _parts(len(self.texts), _BLOCK):
             # Rounded to half precision they are not quite of length 1 any more.
-            block = _unit(self.directions[part])
+            block = unit(self.directions[part])
             for some in _parts(len(wanted), _QUERIES):
                 near = wanted[some] @ block.T
                 here = (queries >= some.start) & (queries < some.stop) & (barred >= part.start) & (barred < part.stop)
@@ -151,8 +151,3 @@ class Retrieval:
 
 def _parts(n: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
-
-
-def _unit(rows: NDArray[np.floating]) -> NDArray[np.float32]:
-    lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
-    return (rows / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
