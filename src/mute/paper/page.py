@@ -16,7 +16,7 @@ from mute.paper.augmenting import TWINS
 from mute.paper.copies import COPIES
 from mute.paper.erasing import CORE, DROPPED, LAYERS, entries
 from mute.paper.published import AUGMENTATION, FAIRNESS, SURROGATE, SYNTHETIC, WORDS
-from mute.paper.running import STUDIES, Results
+from mute.paper.running import STUDIES, Plan, Results
 from mute.paper.synthetic import SHIFTS, draw_synthetic
 from mute.paper.text_page import text_section, without_texts
 
@@ -62,6 +62,7 @@ def write_page(results: Results, folder: Path) -> Path:
     with write_atomically(folder / "results.json") as file:
         kept = results.to_dict()
         kept["found"] = without_texts(kept["found"])
+        kept["plan"] |= _names_of(results.plan)
         file.write(json.dumps(kept, indent=1).encode())
     page = folder / "README.md"
     with write_atomically(page) as file:
@@ -362,6 +363,15 @@ def _outro(results: Results) -> list[str]:
     lines += [f"- failed: {json.dumps(failure)}" for failure in results.failures]
     lines += ["All figures of all runs are in `results.json`."]
     return lines
+
+
+def _names_of(plan: Plan) -> dict[str, Any]:
+    """Files and folders by their names: where they were on one machine tells nobody anything."""
+    return {
+        "paths": {name: Path(path).name for name, path in plan.paths.items()},
+        "pairs": plan.pairs and Path(plan.pairs).name,
+        "inverter": plan.inverter and Path(plan.inverter).name,
+    }
 
 
 def command_of(results: Results) -> str:
