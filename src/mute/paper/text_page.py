@@ -178,7 +178,8 @@ def _gallery(name: str, found: dict[tuple[str, str, str], dict[str, Any]], folde
             score=e["cosine"],
             group=f"{name_of(mover)}, {_BY[by]}: {what}",
         )
-        for (_, mover, by), row in found.items()
+        for (_, mover, by), row in sorted(found.items(), key=_interest)
+        if mover != "none"
         for what in ("worst", "examples")
         for e in row[what]
     ]
@@ -186,6 +187,12 @@ def _gallery(name: str, found: dict[tuple[str, str, str], dict[str, Any]], folde
     note = "The score is the cosine to the embedding of the reference."
     write_gallery(path, rows, title=_TITLES[name], note=note)
     return path.name
+
+
+def _interest(item: tuple[tuple[str, str, str], dict[str, Any]]) -> tuple[int, bool, int]:
+    """Edit search first, and of its ways to move embeddings the paper's."""
+    (_, mover, decoder), _ = item
+    return DECODERS.index(decoder), mover != "mute-oracle", list(MOVERS).index(mover)
 
 
 def _sweep(found: dict[tuple[str, str, str], dict[str, Any]], folder: Path) -> str:
