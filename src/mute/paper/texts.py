@@ -192,7 +192,9 @@ def _moved(data: TextSet, corpus: NDArray[np.float32], rows: NDArray[np.float32]
     name, settings, told = MOVERS[mover]
     if name is None:
         return rows
-    method = make(name, random_state=0, **settings).fit(corpus, np.array(data.labels))
+    # Told the class, no router is needed; without one MUtE is the paper's oracle, MUtE*.
+    routing = {"router": None} if told else {}
+    method = make(name, random_state=0, **settings, **routing).fit(corpus, np.array(data.labels))
     return method.counterfactual(rows, np.array(data.to), concept=np.array(data.concept) if told else None)
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,15 @@ def weights(folder: Path) -> dict[str, np.ndarray]:
     return load_file(folder / "inverter.safetensors")
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """As in a terminal: a process that was started in the background may ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("stage", ["guessing", "drafting", "correcting"])
 def test_a_resumed_training_equals_one_in_one_piece(
     stage: str, tmp_path: Path, whole_training: Path, monkeypatch: pytest.MonkeyPatch
