@@ -190,7 +190,9 @@ def run(
         problems["glove"]["surveys"] = {name: len(pairs) for name, pairs in surveys.items()}
         prints["glove"] += repr(surveys)
     texts = _text_prints(plan, left_out)
+    inverter = "" if plan.inverter is None else print_of_inverter(plan.inverter)
     jobs = plan.jobs(problems, texts)
+    names = [_name(job, _data_of(job, plan, prints, texts, inverter)) for job in jobs]
     parts = folder / "parts"
     try:
         parts.mkdir(parents=True, exist_ok=True)
@@ -199,8 +201,8 @@ def run(
     results = Results(plan, problems, left_out, {})
     results.texts = {name: describe_texts(_text_set(name, plan)) for name in texts}
     waiting = []
-    for job in jobs:
-        part = parts / _name(job, _data_of(job, plan, prints, texts))
+    for job, name in zip(jobs, names, strict=True):
+        part = parts / name
         kept = _kept(part)
         if kept is None:
             waiting.append((job, part))
@@ -241,11 +243,12 @@ def _text_set(name: str, plan: Plan) -> TextSet:
     return text_set(name, plan.paths.get(_TEXTS), plan.quick)
 
 
-def _data_of(job: dict[str, Any], plan: Plan, prints: dict[str, str], texts: dict[str, str]) -> str | int:
+def _data_of(
+    job: dict[str, Any], plan: Plan, prints: dict[str, str], texts: dict[str, str], inverter: str
+) -> str | int:
     """What the answer of a job depends on, besides its settings."""
     if job["job"] == "text":
-        more = print_of_inverter(str(plan.inverter)) if job["decoder"] == "inverter" else ""
-        return texts[job["set"]] + more
+        return texts[job["set"]] + (inverter if job["decoder"] == "inverter" else "")
     return prints[job["problem"]] if "problem" in job else plan.mixture_rows
 
 
