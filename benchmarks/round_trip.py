@@ -51,8 +51,8 @@ def draw(n: int, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray
 
 
 def fit(x: NDArray, z: NDArray, marginal: Quantile | Histogram) -> Flow:
-    fitter = FlowFitter(
-        x, z, z, max_layers=LAYERS, rotation=make_rotation("alternate"), marginal=marginal,
+    fitter = FlowFitter.of(
+        x, z, max_layers=LAYERS, rotation=make_rotation("alternate"), marginal=marginal,
         rng=np.random.default_rng(0), n_threads=resolve_threads(None),
     )  # fmt: skip
     for _ in range(LAYERS):

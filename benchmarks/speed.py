@@ -71,8 +71,8 @@ class Bench:
         return best
 
     def fitter(self, x: NDArray, z: NDArray, marginal: Histogram | Quantile, layers: int) -> FlowFitter:
-        return FlowFitter(
-            x, z, z, max_layers=layers, rotation=make_rotation("alternate"), marginal=marginal,
+        return FlowFitter.of(
+            x, z, max_layers=layers, rotation=make_rotation("alternate"), marginal=marginal,
             rng=np.random.default_rng(0), n_threads=self.threads,
         )  # fmt: skip
 

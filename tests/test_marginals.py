@@ -6,9 +6,13 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import expon, gamma, logistic, uniform
 
+from holding import hold
 from mute.errors import MuteError
+from mute.fitting import FlowFitter
 from mute.flow import Flow
 from mute.marginals import Histogram, Quantile, fit_marginals, make_marginal
+from mute.pieces import Spread
+from mute.rotations import Rotation
 
 PAPER = Histogram(alpha=1e-10, floor="add")
 MARGINALS = [Quantile(), Histogram(), PAPER]
@@ -17,10 +21,18 @@ DEFAULTS = [Quantile(), Histogram()]
 
 def fit(*classes: NDArray, marginal: Quantile | Histogram) -> Flow:
     """The map of one column as a flow of one layer."""
-    work = np.concatenate(classes)[None].astype(np.float64)
-    bounds = np.append(0, np.cumsum([len(c) for c in classes]))
-    origin, step, values, _ = fit_marginals(work, bounds, marginal, 1)
-    return Flow(np.zeros(1), np.ones(1), np.eye(1)[None], origin[None], step[None], values[None])
+    z = np.repeat(np.arange(len(classes)), [len(c) for c in classes])
+    return fit_layer(np.concatenate(classes)[:, None].astype(np.float64), z, marginal)
+
+
+def fit_layer(x: NDArray, z: NDArray, marginal: Quantile | Histogram, n_threads: int = 1) -> Flow:
+    """One layer that does not turn its rows."""
+    fitter = FlowFitter.of(
+        x, z, max_layers=1, rotation=Rotation(lambda t, n_classes: (), lambda *_: np.eye(x.shape[1])),
+        marginal=marginal, rng=np.random.default_rng(0), n_threads=n_threads,
+    )  # fmt: skip
+    fitter.add_layer()
+    return fitter.flow()
 
 
 def push(flow: Flow, x: NDArray, k: int = 0) -> NDArray:
@@ -72,7 +84,7 @@ def test_merged_bins_hold_their_share() -> None:
     flow = fit(x, marginal=Histogram(alpha=alpha))
     slopes = np.diff(flow.values[0, 0, 0])
     bends = 1 + np.flatnonzero(np.abs(np.diff(slopes)) > 1e-9 * np.abs(slopes[1:]))
-    edges = flow.origin[0, 0, 0] + flow.step[0, 0, 0] * bends
+    edges = flow.center[0] + flow.scale[0] * (flow.origin[0, 0, 0] + flow.step[0, 0, 0] * bends)
     counts, _ = np.histogram(x, bins=np.concatenate([[-np.inf], edges, [np.inf]]))
     assert len(bends) > 30
     assert counts.min() >= alpha * len(x)
@@ -171,7 +183,10 @@ def test_rounding_noise_is_no_law(marginal: Quantile | Histogram, dtype: type) -
     """A constant column, rotated, is constant up to rounding: every class must map it to the same point."""
     rng = np.random.default_rng(0)
     work = np.stack([rng.normal(size=2000), 1e-17 * rng.gamma(0.5, size=2000), rng.normal(size=2000)]).astype(dtype)
-    origin, step, values, _ = fit_marginals(work, np.array([0, 300, 2000]), marginal, 1)
+    z = np.repeat([0, 1], [300, 1700])
+    rows = hold(work.T, z)
+    spread = rows.measure(Spread(np.zeros((2, 3)), np.bincount(z)))
+    origin, step, values = fit_marginals(rows, spread, marginal, 1)
     flow = Flow(np.zeros(3), np.ones(3), np.eye(3)[None], origin[None], step[None], values[None])
     images = [flow.push(np.zeros((1, 3)), k)[0, 1] for k in (0, 1)]
     np.testing.assert_allclose(images, 0, atol=1e-9)
@@ -202,7 +217,7 @@ def test_default_floor_keeps_slopes_that_the_papers_loses() -> None:
 
     def flattest(marginal: Histogram) -> float:
         flow = fit(x, marginal=marginal)
-        return float((np.diff(flow.values) / flow.step[..., None]).min() * x.std())
+        return float((np.diff(flow.values) / flow.step[..., None] / flow.scale).min() * x.std())
 
     assert flattest(PAPER) < 1e-6
     assert flattest(Histogram()) > 1e-2
@@ -211,19 +226,10 @@ def test_default_floor_keeps_slopes_that_the_papers_loses() -> None:
 @pytest.mark.parametrize("n_threads", [2, 3])
 @pytest.mark.parametrize("marginal", DEFAULTS, ids=repr)
 def test_threads_change_nothing(marginal: Quantile | Histogram, n_threads: int) -> None:
-    work = np.random.default_rng(0).gamma(2, size=(70, 3000))
-    bounds = np.array([0, 1000, 3000])
-    for one, many in zip(
-        fit_marginals(work, bounds, marginal, 1), fit_marginals(work, bounds, marginal, n_threads), strict=True
-    ):
-        np.testing.assert_array_equal(one, many)
-
-
-def test_support_is_the_range() -> None:
-    work = np.random.default_rng(0).normal(size=(3, 100))
-    *_, support = fit_marginals(work, np.array([0, 40, 100]), Quantile(), 1)
-    np.testing.assert_array_equal(support[0], np.stack([work[:, :40].min(axis=1), work[:, 40:].min(axis=1)]))
-    np.testing.assert_array_equal(support[1], np.stack([work[:, :40].max(axis=1), work[:, 40:].max(axis=1)]))
+    x, z = np.random.default_rng(0).gamma(2, size=(9000, 70)), np.repeat([0, 1], [3000, 6000])
+    one, many = fit_layer(x, z, marginal), fit_layer(x, z, marginal, n_threads)
+    for name in Flow.arrays():
+        np.testing.assert_array_equal(getattr(one, name), getattr(many, name))
 
 
 @pytest.mark.parametrize(("n", "knots"), [(10, 8), (400, 8), (1000, 20), (12_800, 256), (10**6, 256)])

@@ -7,8 +7,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import kstest
 
+from holding import hold
 from mute.errors import MuteError
-from mute.rotations import ROTATIONS, covariance, make_rotation
+from mute.pieces import Scatter
+from mute.rotations import ROTATIONS, make_rotation
 
 BOUNDS = np.array([0, 700, 1500, 2000])
 
@@ -22,8 +24,11 @@ def rows(d: int, dtype: type = np.float64) -> NDArray:
     return np.concatenate(parts, axis=1).astype(dtype)
 
 
-def turn(name: str, t: int, work: NDArray, seed: int = 0, n_threads: int = 1, bounds: NDArray = BOUNDS) -> NDArray:
-    return make_rotation(name)(t, work, bounds, np.random.default_rng(seed), n_threads)
+def turn(name: str, t: int, work: NDArray, seed: int = 0, bounds: NDArray = BOUNDS) -> NDArray:
+    n_classes, counts = len(bounds) - 1, np.diff(bounds)
+    rotation, held = make_rotation(name), hold(work.T, np.repeat(np.arange(n_classes), counts))
+    scatter = held.measure(Scatter(rotation.classes(t, n_classes), counts, len(work)))
+    return rotation.axes(t, scatter, held, np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize("name", ROTATIONS)
@@ -84,8 +89,7 @@ def test_signs_do_not_hang_on_rounding(correlation: float) -> None:
 
 
 def test_random_is_uniform() -> None:
-    rng = np.random.default_rng(0)
-    draws = np.stack([ROTATIONS["random"](0, np.empty((3, 1)), BOUNDS, rng, 1) for _ in range(2000)])
+    draws = np.stack([turn("random", 0, np.zeros((3, 2)), seed, np.array([0, 2])) for seed in range(2000)])
     # In three dimensions every entry of a Haar-uniform matrix is uniform on [-1, 1] (Archimedes). 1.6 / sqrt(n) is
     # the 1 % level of the Kolmogorov-Smirnov statistic, for each of nine entries that fixed seeds keep from flaking.
     for i in range(3):
@@ -103,7 +107,7 @@ def test_random_follows_its_generator() -> None:
 def test_ica_finds_independent_sources() -> None:
     rng = np.random.default_rng(0)
     sources = rng.laplace(size=(3, 4000))  # white already, so that the sources are orthogonal directions
-    mixing = ROTATIONS["random"](0, sources, BOUNDS, rng, 1)
+    mixing = turn("random", 0, rows(3))
     found = turn("ica", 0, mixing @ sources, bounds=np.array([0, 4000])).T @ mixing
     # A signed permutation, up to the error of FastICA on 4,000 rows, about 1/sqrt(n).
     np.testing.assert_allclose(np.sort(np.abs(found), axis=1), np.tile([0, 0, 1], (3, 1)), atol=0.1)
@@ -112,13 +116,16 @@ def test_ica_finds_independent_sources() -> None:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
 def test_covariance(dtype: type, n_threads: int) -> None:
-    work = np.random.default_rng(0).normal(size=(6, 20_000)).astype(dtype) + 1
-    found = covariance(work, 5000, 19_000, n_threads)
-    # Products of 4,096 rows are summed in the rows' own precision.
+    x, z = np.random.default_rng(0).normal(size=(20_000, 6)).astype(dtype) + 1, np.repeat([0, 1], [5000, 15_000])
+
+    def covariance(threads: int) -> NDArray:
+        return hold(x, z, threads).measure(Scatter((1,), np.bincount(z), 6)).covariance
+
+    # Products of 2,048 rows are summed in the rows' own precision.
     np.testing.assert_allclose(
-        found, np.cov(work[:, 5000:19_000].astype(float)), atol=1e-12 if dtype is np.float64 else 1e-4
+        covariance(n_threads), np.cov(x[5000:].astype(float), rowvar=False), atol=1e-12 if dtype is np.float64 else 1e-4
     )
-    np.testing.assert_array_equal(found, covariance(work, 5000, 19_000, 1))
+    np.testing.assert_array_equal(covariance(n_threads), covariance(1))
 
 
 @pytest.mark.parametrize("name", ["pca", None, 3, ["random"]])

@@ -11,9 +11,10 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.svm import LinearSVC
 
 from laws import draw
-from mute import routing
+from mute import conditional
 from mute.errors import MuteError
 from mute.routing import ClassifierRouter, NetworkRouter, RoutingReport, fit_router, margins
+from mute.steering import MeanDifference
 from mute.validation import LabelEncoder
 
 
@@ -21,7 +22,7 @@ def train(
     spec: object, x: NDArray, z: NDArray, names: tuple = (), seed: int = 0
 ) -> tuple[NetworkRouter | ClassifierRouter, NDArray, RoutingReport]:
     encoder = LabelEncoder(names or tuple(range(z.max() + 1)))
-    return fit_router(spec, x, z, np.arange(len(x)), encoder, np.random.default_rng(seed))
+    return fit_router(spec, x, z, encoder, np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -100,7 +101,7 @@ def test_report_foretells_the_error_on_new_rows() -> None:
 
 def test_rows_are_drawn_at_random_and_small_classes_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     # Sorted rows, and a class that the first rows do not hold.
-    monkeypatch.setattr(routing, "MAX_ROWS", 400)
+    monkeypatch.setattr(conditional, "MAX_ROWS", 400)
     z = np.repeat([0, 1, 2], [3000, 3000, 60])
     x = np.random.default_rng(0).normal(size=(len(z), 2)) + 6 * np.eye(3, 2)[z]
     seen: list[NDArray] = []
@@ -110,12 +111,12 @@ def test_rows_are_drawn_at_random_and_small_classes_kept(monkeypatch: pytest.Mon
             seen.append(y)
             return super().fit(X, y)
 
-    router, routed, report = train(Recorder(), x, z)
+    eraser = MeanDifference(router=Recorder(), random_state=0).fit(x, z)
     assert all(len(y) <= 450 for y in seen)
     assert (np.bincount(seen[-1]) >= [100, 100, 30]).all()
-    assert report.class_error.max() < 0.1
-    assert (routed == z).mean() > 0.95
-    assert set(router.predict(x)) == {0, 1, 2}
+    assert eraser.routing_.class_error.max() < 0.1
+    assert (eraser.route(x) == z).mean() > 0.95
+    assert set(eraser.route(x)) == {0, 1, 2}
 
 
 @pytest.mark.parametrize(

@@ -54,13 +54,13 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSuppo
         """Write the fitted estimator to one safetensors file; `mute.load` reads it back."""
         save(self, path)
 
-    def _remember_rows(self, X: NDArray, **more: Any) -> None:
+    def _remember_rows(self, X: Any, sha256: str, **more: Any) -> None:
         """Keep for the file what the estimator was fitted on: shape, precision and a hash of the rows."""
         self._fitted_on = {
-            "rows": len(X),
+            "rows": X.shape[0],
             "columns": X.shape[1],
             "dtype": X.dtype.name,
-            "sha256_of_rows": digest_of_rows(X),
+            "sha256_of_rows": sha256,
             **more,
         }
 
@@ -92,9 +92,13 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSuppo
                 break
         root.call_on_fit_task_end(estimator=self)
 
+    def _seed(self) -> int:
+        """The seed of one fit."""
+        return int(random_state_of(getattr(self, "random_state", None)).randint(2**31 - 1))
+
     def _generator(self) -> np.random.Generator:
         """The random numbers of one fit."""
-        return np.random.default_rng(random_state_of(getattr(self, "random_state", None)).randint(2**31 - 1))
+        return np.random.default_rng(self._seed())
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -108,7 +112,8 @@ class ConceptEstimator(Estimator):
     A subclass gives
 
     - ``_learn(X, z)``, which sets its fitted attributes from checked rows and codes 0 .. K - 1 (or, with
-      ``concept_type="continuous"``, numbers of shape (n, m)), after `_check_settings`;
+      ``concept_type="continuous"``, numbers of shape (n, m)), after `_check_settings`, and may give the hash of the
+      rows;
     - ``_erase(X)``, from checked rows to erased rows of the same precision;
     - `_STORED`, the fitted attributes that make up the method, for its file. Each has its axes, in names: "D" is the
       number of columns, "K" that of the classes, any other name stands for one number throughout. An axis list that
@@ -154,15 +159,15 @@ class ConceptEstimator(Estimator):
             z = self._read_concept(X, y, concept)
             codes = {name: self._encode_new(given, len(X), name) for name, given in labels.items()}
             self._n_features_out = X.shape[1]
-            self._learn(X, z, **codes)
+            sha256 = self._learn(X, z, **codes) or digest_of_rows(X)
             counts = {"class_rows": np.bincount(z, minlength=len(self._encoder)).tolist()} if z.ndim == 1 else {}
-            self._remember_rows(X, **counts)
+            self._remember_rows(X, sha256, **counts)
         return self
 
     def _check_settings(self) -> None:
         """Refuse settings that cannot be used."""
 
-    def _learn(self, X: NDArray, z: NDArray) -> None:
+    def _learn(self, X: NDArray, z: NDArray) -> str | None:
         raise NotImplementedError
 
     def _erase(self, X: NDArray) -> NDArray[np.floating]:
@@ -192,7 +197,7 @@ class ConceptEstimator(Estimator):
             self.__dict__.pop("classes_", None)  # of an earlier fit
             return concept_values(n_rows, y, concept)
         self._encoder, z = LabelEncoder.fit(concept_of(n_rows, y, concept))
-        check_classes(self._encoder, z)
+        check_classes(self._encoder, np.bincount(z))
         self.classes_ = self._encoder.as_array()
         return z
 

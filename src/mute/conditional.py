@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mute.base import ConceptEstimator
 from mute.errors import MuteError
-from mute.routing import ClassifierRouter, NetworkRouter, fit_router
+from mute.routing import MAX_ROWS, ClassifierRouter, NetworkRouter, fit_router, stratified_sample
 from mute.validation import check_rows
 
 __all__ = ["Conditional", "Invertible"]
@@ -32,8 +32,9 @@ class Conditional(ConceptEstimator):
         self.router_, self.routing_ = None, None
         router = getattr(self, "router", None)
         if router is not None:
-            rows = np.arange(len(X))
-            self.router_, _, self.routing_ = fit_router(router, X, z, rows, self._encoder, self._generator())
+            rng = self._generator()
+            rows = stratified_sample(z, MAX_ROWS, rng)
+            self.router_, _, self.routing_ = fit_router(router, X[rows], z[rows], self._encoder, rng)
 
     def _push(self, X: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
         raise NotImplementedError

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from mute.errors import MuteError, missing_extra
 from mute.flow import Flow
 
-__all__ = ["COLUMNS", "Diagnostics", "diagnose", "routing_penalty_1d"]
+__all__ = ["COLUMNS", "Diagnostics", "diagnose", "routing_penalty_1d", "rows_followed"]
 
 COLUMNS = (
     "negentropy",
@@ -151,7 +151,7 @@ class Diagnostics:
 
 def diagnose(
     flow: Flow,
-    rows: dict[str, tuple[NDArray, NDArray, NDArray]],
+    rows: dict[str, tuple[NDArray, NDArray, NDArray, NDArray]],
     classes: Sequence[Any],
     rng: np.random.Generator,
     n_threads: int | None = None,
@@ -161,21 +161,27 @@ def diagnose(
     Parameters
     ----------
     flow : Flow
-    rows : dict of name to (x, z, routed)
-        Sets of rows with their true and routed classes, encoded.
+    rows : dict of name to (x, z, routed, seen)
+        Sets of rows with their true and routed classes, encoded; `seen`, of shape (K,), is the share of the rows of
+        the fit that they are, 0 if they were not among them.
     """
     figures = np.full((len(rows), flow.n_layers, flow.n_classes, len(COLUMNS)), np.nan)
-    for s, (name, (x, z, routed)) in enumerate(rows.items()):
+    most = rows_followed(flow.n_features)
+    for s, (x, z, routed, seen) in enumerate(rows.values()):
         for k in range(flow.n_classes):
-            mine = np.flatnonzero(z == k)
-            seen = float(name == "train")
-            if len(mine) > max(_ROWS, 2 * flow.n_features):
-                seen *= max(_ROWS, 2 * flow.n_features) / len(mine)
-                mine = np.sort(rng.choice(mine, max(_ROWS, 2 * flow.n_features), replace=False))
+            mine, share = np.flatnonzero(z == k), seen[k]
+            if len(mine) > most:
+                share *= most / len(mine)
+                mine = np.sort(rng.choice(mine, most, replace=False))
             if len(mine) < 2:
                 continue
-            figures[s, :, k] = _follow(flow, x[mine].astype(np.float64), k, routed[mine], 1 - seen, n_threads)
+            figures[s, :, k] = _follow(flow, x[mine].astype(np.float64), k, routed[mine], 1 - share, n_threads)
     return Diagnostics(figures, tuple(rows), tuple(classes))
+
+
+def rows_followed(n_features: int) -> int:
+    """How many rows of each class are followed, at the most."""
+    return max(_ROWS, 2 * n_features)
 
 
 def _follow(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
+from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -13,14 +15,20 @@ from sklearn.callback import CallbackContext
 from sklearn.utils.validation import check_is_fitted
 
 from mute.artifacts import eraser_from_artifact, eraser_to_artifact
+from mute.checkpoints import Checkpoint
 from mute.conditional import Invertible
-from mute.diagnostics import Diagnostics, diagnose
+from mute.diagnostics import Diagnostics, diagnose, rows_followed
 from mute.errors import MuteError, WeakResultWarning
 from mute.fitting import FlowFitter
 from mute.flow import BLOCK_ROWS
+from mute.holders import Holder, hold
 from mute.marginals import Histogram, Quantile, make_marginal
+from mute.pieces import Look, Routes
 from mute.rotations import make_rotation
-from mute.routing import fit_router, margins
+from mute.routing import MAX_ROWS as MAX_ROUTED
+from mute.routing import fit_router, margins, stratified_sizes
+from mute.samples import Samples, draw
+from mute.state import plain_parameters
 from mute.stopping import MAX_ROWS, EarlyStopping, advance, fresh_leak
 from mute.threads import resolve_threads
 from mute.validation import (
@@ -87,6 +95,12 @@ class MUtE(Invertible):
         Share of the rows that "auto" sets aside.
     diagnostics : bool, default=True
         Follow a sample of rows through the layers after the fit and keep `diagnostics_`.
+    scratch : "auto", folder or None, default="auto"
+        Where the rows are kept on their way through the layers: in a temporary file in this folder, or with None in
+        memory. "auto" takes a file, where the system keeps temporary ones, for rows that come from files (a memory map,
+        `mute.open_matrix`, blocks) and whose copy would take more than half of the memory at hand.
+    resume : folder, optional
+        Keep every finished layer there, and begin with those that the same fit, interrupted, has left there.
     n_threads : int, optional
         All cores when None.
     random_state : int, RandomState or None
@@ -167,6 +181,8 @@ class MUtE(Invertible):
         keep_norm: bool = False,
         validation_fraction: float = 0.2,
         diagnostics: bool = True,
+        scratch: Any = "auto",
+        resume: Any = None,
         n_threads: int | None = None,
         random_state: Any = None,
     ) -> None:
@@ -178,51 +194,79 @@ class MUtE(Invertible):
         self.keep_norm = keep_norm
         self.validation_fraction = validation_fraction
         self.diagnostics = diagnostics
+        self.scratch = scratch
+        self.resume = resume
         self.n_threads = n_threads
         self.random_state = random_state
 
-    def _learn(self, X: NDArray, z: NDArray) -> None:
+    def _learn(self, X: NDArray, z: NDArray) -> str:
+        rows = hold(X, z, self.scratch, resolve_threads(self.n_threads))
+        with closing(rows):
+            return self._learn_from(rows, rows.measure(Look(X.shape[1], len(self._encoder), digest=True)))
+
+    def _learn_from(self, rows: Holder, look: Look) -> str:
+        """Learn from rows wherever they are; gives their hash."""
         marginal, rotation, encoder = make_marginal(self.marginal), make_rotation(self.rotation), self._encoder
-        warn_of_few_rows(encoder, z, X.shape[1])
-        rng = self._generator()
-        layers, held = self._plan(z, rng)
-        rows = np.flatnonzero(~held)
+        counts, threads = look.class_counts().sum(axis=0), resolve_threads(self.n_threads)
+        warn_of_few_rows(encoder, counts, rows.n_features)
+        seed = self._seed()
+        kept = None if self.resume is None else Checkpoint(self.resume, self._identity(rows, look), seed)
+        rng = np.random.default_rng(seed if kept is None else kept.seed)
+        layers, aside = self._plan(counts)
         routes = self.router is not None
         root = self._init_callback_context(task_name="fit", max_subtasks=layers + routes)
         root.call_on_fit_task_begin(estimator=self)
 
-        self.router_, self.routing_, routed = None, None, z
+        held = draw(counts, aside, rng)
+        learned = draw(counts, stratified_sizes(counts - aside, MAX_ROUTED) * routes, rng, held)
+        most = rows_followed(rows.n_features) * self.diagnostics
+        followed = draw(counts, np.minimum(counts - aside, most), rng, held)
+        some = Samples.fetch(rows, look, held, learned, followed)
+        self.router_, self.routing_, known = None, None, some.among(learned)
+        routed = some.z[known]
         if routes:
             task = root.subcontext(task_name="router")
             task.call_on_fit_task_begin(estimator=self)
-            self.router_, routed, self.routing_ = fit_router(self.router, X, z, rows, encoder, rng)
+            self.router_, routed, self.routing_ = fit_router(self.router, some.x[known], routed, encoder, rng)
             task.call_on_fit_task_end(estimator=self)
+        out = some.among(held)
+        way = Routes(self.router_, some.number[known], routed, some.number[out], some.z[out])
+        route = way.of(some.number, some.x, some.z)
         fitter = FlowFitter(
-            X,
-            z,
-            routed,
-            rows=rows,
-            max_layers=layers,
-            rotation=rotation,
-            marginal=marginal,
-            rng=rng,
-            n_threads=resolve_threads(self.n_threads),
+            rows, look, way, max_layers=layers, rotation=rotation, marginal=marginal, rng=rng, n_threads=threads
         )
-        self.stopping_ = EarlyStopping(len(encoder), layers) if held.any() else None
-        self._add_layers(fitter, layers, root, (X[held], z[held], routed[held]), rng)
+        self.stopping_ = EarlyStopping(len(encoder), layers) if aside.any() else None
+        self._add_layers(fitter, layers, root, (some.x[out], some.z[out], route[out]), rng, kept)
         root.call_on_fit_task_end(estimator=self)
 
         self.flow_ = fitter.flow() if self.stopping_ is None else fitter.flow().layers(0, self.stopping_.best())
         self._support: NDArray[np.float64] = fitter.support
-        del fitter
         self.n_iterations_ = self.flow_.n_layers
+        rows.close()  # before the diagnostics take memory of their own
         self.diagnostics_ = None
         if self.diagnostics:
-            # A class of -1 keeps a row out of the set.
-            sets = {"train": (X, np.where(held, -1, z), routed), "held-out": (X, np.where(held, z, -1), routed)}
-            self.diagnostics_ = diagnose(
-                self.flow_, sets if held.any() else {"train": sets["train"]}, encoder.classes, rng, self.n_threads
-            )
+            sets = {}
+            for name, chosen, seen in (
+                ("train", some.among(followed), np.minimum(most / np.maximum(counts - aside, 1), 1.0)),
+                ("held-out", out, np.zeros(len(counts))),
+            ):
+                if len(chosen):
+                    sets[name] = some.x[chosen], some.z[chosen], route[chosen], seen
+            self.diagnostics_ = diagnose(self.flow_, sets, encoder.classes, rng, self.n_threads)
+        return look.sha256
+
+    def _identity(self, rows: Holder, look: Look) -> dict[str, Any]:
+        """What makes two fits the same."""
+        import mute
+
+        settings = {name: value for name, value in plain_parameters(self).items() if name != "n_threads"}
+        return {
+            "version": mute.__version__,
+            "rows": [rows.n_rows, rows.n_features, rows.dtype.name, look.sha256],
+            "labels": [repr(label) for label in self._encoder.classes],
+            "labels of the rows": hashlib.sha256(look.class_counts().tobytes()).hexdigest(),
+            "settings": settings,
+        }
 
     def _check_settings(self) -> None:
         make_marginal(self.marginal)
@@ -233,25 +277,22 @@ class MUtE(Invertible):
         check_whole_number("n_threads", self.n_threads, or_none=True)
         check_number("validation_fraction", self.validation_fraction, "between 0 and 1", lambda v: 0 < v < 1)
 
-    def _plan(self, z: NDArray, rng: np.random.Generator) -> tuple[int, NDArray[np.bool_]]:
-        """The most layers, and the rows that "auto" sets aside."""
-        held = np.zeros(len(z), bool)
+    def _plan(self, counts: NDArray[np.int64]) -> tuple[int, NDArray[np.int64]]:
+        """The most layers, and how many rows of each class "auto" sets aside."""
+        none = np.zeros_like(counts)
         if self.n_iterations != "auto":
-            return int(self.n_iterations), held
-        fewest = int(np.bincount(z).min())
+            return int(self.n_iterations), none
+        fewest = int(counts.min())
         if fewest < _FEWEST_FOR_AUTO:
             warnings.warn(
                 f'the smallest class has {fewest} rows, too few for n_iterations="auto" to measure anything '
                 f"(at least {_FEWEST_FOR_AUTO}); using {_FALLBACK_ITERATIONS} layers",
                 WeakResultWarning,
-                stacklevel=6,
+                stacklevel=7,
             )
-            return _FALLBACK_ITERATIONS, held
-        for k in range(z.max() + 1):
-            mine = np.flatnonzero(z == k)
-            size = min(max(int(self.validation_fraction * len(mine)), 20), MAX_ROWS)
-            held[rng.permutation(mine)[:size]] = True
-        return int(self.max_iterations), held
+            return _FALLBACK_ITERATIONS, none
+        aside = np.clip((self.validation_fraction * counts).astype(np.int64), 20, MAX_ROWS)
+        return int(self.max_iterations), aside
 
     def _add_layers(
         self,
@@ -260,20 +301,34 @@ class MUtE(Invertible):
         root: CallbackContext,
         held: tuple[NDArray, NDArray, NDArray],
         rng: np.random.Generator,
+        kept: Checkpoint | None,
     ) -> None:
         """Fit layer after layer, telling the callbacks, until one of them or the held-out rows say stop."""
         erased, z, route = held
+        before = None if kept is None else kept.read(layers)
+        if before is not None:
+            flow, support, state = before
+            fitter.restore(flow, support)
+            rng.bit_generator.state = state["random"]
+            if state["stopping"] is not None:
+                self.stopping_ = EarlyStopping.from_json(state["stopping"])
+                erased = flow.push(erased, route, n_threads=self.n_threads)
         for t in range(layers):
             task = root.subcontext(task_name="layer")
             task.call_on_fit_task_begin(estimator=self)
-            fitter.add_layer()
+            new = t >= fitter.n_layers
+            if new:
+                fitter.add_layer()
             stop = task.call_on_fit_task_end(estimator=self)
             if self.stopping_ is not None:
-                erased, gain = advance(fitter.layer(t), erased, z, route, self.n_threads)
-                self.stopping_.gains.append(gain)
-                if self.stopping_.due() or stop:
-                    self.stopping_.record(*fresh_leak(erased, z, fitter.n_classes, rng))
-                    stop = stop or self.stopping_.done()
+                if new:
+                    erased, gain = advance(fitter.layer(t), erased, z, route, self.n_threads)
+                    self.stopping_.gains.append(gain)
+                    if self.stopping_.due() or stop:
+                        self.stopping_.record(*fresh_leak(erased, z, fitter.n_classes, rng))
+                stop = stop or (t + 1 == fitter.n_layers and self.stopping_.done())
+            if new and kept is not None:
+                kept.write(t, fitter.layer(t), fitter.support, rng, self.stopping_)
             if stop:
                 break
 
@@ -357,8 +412,9 @@ class MUtE(Invertible):
         z = self._encode(concept, len(X), "concept")
         routed = z if self.router_ is None else self.router_.predict(X)
         return diagnose(
-            self.flow_, {"held-out": (X, z, routed)}, self._encoder.classes, np.random.default_rng(0), self.n_threads
-        )
+            self.flow_, {"held-out": (X, z, routed, np.zeros(len(self.classes_)))}, self._encoder.classes,
+            np.random.default_rng(0), self.n_threads,
+        )  # fmt: skip
 
     def _to_artifact(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
         return eraser_to_artifact(self)

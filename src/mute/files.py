@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mute.errors import MuteError
 
-__all__ = ["check_target", "release_pages", "write_atomically"]
+__all__ = ["check_target", "is_mapped", "release_pages", "write_atomically"]
 
 _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
@@ -145,15 +144,25 @@ def _sync_directory(directory: Path) -> None:
             os.close(handle)
 
 
-def release_pages(x: NDArray) -> None:
+def release_pages(x: Any) -> None:
     """Let go of the memory that reading a mapped file has taken; arrays of other kinds are left alone.
 
     The pages stay in the system's file cache. Only for files mapped to be read: changes made to a private copy live in
     these very pages.
     """
-    source: Any = x
-    while isinstance(source, np.ndarray) and not isinstance(source.base, mmap.mmap):
-        source = source.base
-    if isinstance(source, np.memmap) and source.mode == "r" and hasattr(mmap, "MADV_DONTNEED"):
+    source = _map_of(x)
+    if source is not None and source.mode == "r" and hasattr(mmap, "MADV_DONTNEED"):
         pages: Any = source.base
         pages.madvise(mmap.MADV_DONTNEED)
+
+
+def is_mapped(x: Any) -> bool:
+    """Whether an array is mapped from a file."""
+    return _map_of(x) is not None
+
+
+def _map_of(x: Any) -> np.memmap | None:
+    source = x
+    while isinstance(source, np.ndarray) and not isinstance(source.base, mmap.mmap):
+        source = source.base
+    return source if isinstance(source, np.memmap) else None

@@ -2,133 +2,113 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.files import release_pages
-from mute.flow import BLOCK_ROWS, Flow, _separate
+from mute.flow import Flow, _separate
+from mute.holders import Holder, MemoryHolder
 from mute.marginals import Histogram, Quantile, fit_marginals
+from mute.pieces import Columns, Enter, Look, Move, Routes, Scatter, Spread, Turn
 from mute.rotations import Rotation
-from mute.threads import for_each
 
 __all__ = ["FlowFitter"]
 
 # Columns whose spreads differ by more than this are brought to one scale first: rotated together in float32, the
 # small ones would drown in the rounding of the large.
 _SCALE_RATIO = 1e3
-# Blocks of a mapped file that are in memory at one time.
-_BLOCKS_AT_ONCE = 16
+# Rows whose spread is further from one than this are scaled, by a power of two, which rounds nothing.
+_SIZE_RATIO = 2.0**8
 
 
 class FlowFitter:
-    """Holds the rows as they are carried through the layers.
+    """Carries rows through the layers, fitting each on what the ones before it have left.
 
     Parameters
     ----------
-    x : array of shape (n, D), float32 or float64
-    z : integer array of shape (n,)
-        True class, 0 to K - 1: densities are fitted on it.
-    routed : integer array of shape (n,)
-        The class whose map moves the row.
-    rows : integer array, optional
-        The rows to fit on; all when None.
+    rows : Holder
+        Raw rows.
+    look : Look
+        The first look at them.
+    routes : Routes
+        The class whose map moves each row, and the rows that are left out.
     max_layers : int
     rotation, marginal
         As `make_rotation` and `make_marginal` give them.
+
+    Attributes
+    ----------
+    support : array of shape (2, K, D)
+        The least and the largest value of each class and coordinate in the first layer.
     """
 
     def __init__(
         self,
-        x: NDArray[np.floating],
-        z: NDArray[np.integer],
-        routed: NDArray[np.integer],
+        rows: Holder,
+        look: Look,
+        routes: Routes,
         *,
-        rows: NDArray[np.integer] | None = None,
         max_layers: int,
         rotation: Rotation,
         marginal: Histogram | Quantile,
         rng: np.random.Generator,
         n_threads: int,
     ) -> None:
-        rows = np.arange(len(x)) if rows is None else rows
-        n, d = len(rows), x.shape[1]
-        n_classes = int(z.max()) + 1
-        # Grouped by true class and, within it, by route: both the fit and the movement work on contiguous runs.
-        order = np.lexsort((routed[rows], z[rows]))
-        self._bounds = np.append(0, np.cumsum(np.bincount(z[rows], minlength=n_classes)))
-        pairs, counts = np.unique(np.stack([z[rows], routed[rows]]), axis=1, return_counts=True)
-        self._routes = pairs[1].astype(np.int64)
-        self._route_bounds = np.append(0, np.cumsum(counts))
-        self._rotation, self._marginal, self._rng, self._threads = rotation, marginal, rng, n_threads
+        self._rows, self._rotation, self._marginal, self._rng = rows, rotation, marginal, rng
+        self._threads = n_threads
+        d, dtype = rows.n_features, rows.dtype
+        columns = rows.measure(Columns(look.low, look.high, routes.held))
+        self.center = columns.center
+        self.scale = _entrance_scale(columns.spread, self.center)
+        self.counts = look.class_counts().sum(axis=0)
+        held = routes.held_classes
+        self.counts = self.counts - np.bincount(held, minlength=len(self.counts))
+        n_classes = len(self.counts)
+        rows.change(Enter(self.center.astype(dtype), self.scale.astype(dtype), n_classes, routes))
         self.n_layers = 0
-        self._work = np.empty((d, n), x.dtype)
         # Room for all layers, so that the flow is made of views; what no layer fills takes no memory.
-        self._rotations = np.empty((max_layers, d, d), x.dtype)
-        self._origin, self._step = np.empty((2, max_layers, n_classes, d), x.dtype)
-        self._values = np.empty((max_layers, n_classes, d, marginal.n_values), x.dtype)
+        self._rotations = np.empty((max_layers, d, d), dtype)
+        self._origin, self._step = np.empty((2, max_layers, n_classes, d), dtype)
+        self._values = np.empty((max_layers, n_classes, d, marginal.n_values), dtype)
         self.support = np.empty((2, n_classes, d))
 
-        place = np.empty(n, np.int64)
-        place[order] = np.arange(n)
-
-        # In the order of the rows, so that a mapped file is read from end to end.
-        def fetch(part: slice) -> None:
-            self._work[:, place[part]] = x[rows[part]].T
-
-        blocks = self._row_blocks()
-        for first in range(0, len(blocks), _BLOCKS_AT_ONCE):
-            release_pages(x)
-            for_each(fetch, blocks[first : first + _BLOCKS_AT_ONCE], n_threads)
-        release_pages(x)
-        self.center = self._work.mean(axis=1, dtype=np.float64)
-        self.scale = np.empty(d)
-
-        def center(part: slice) -> None:
-            self._work[part] -= self.center[part, None].astype(x.dtype)
-            # One column at a time: numpy makes a copy in float64.
-            self.scale[part] = [column.std(dtype=np.float64) for column in self._work[part]]
-
-        for_each(center, self._column_blocks(), n_threads)
-        self.scale = _entrance_scale(self.scale, self.center)
-        if (self.scale != 1).any():
-            self._work /= self.scale[:, None].astype(x.dtype)
-
-    def _column_blocks(self) -> list[slice]:
-        d = len(self._work)
-        return [slice(s, min(s + 32, d)) for s in range(0, d, 32)]
-
-    def _row_blocks(self) -> list[slice]:
-        n = self._work.shape[1]
-        return [slice(s, min(s + BLOCK_ROWS, n)) for s in range(0, n, BLOCK_ROWS)]
+    @classmethod
+    def of(cls, x: NDArray, z: NDArray[np.integer], *, n_threads: int, **settings: Any) -> FlowFitter:
+        """For rows in memory, each moved by the map of its own class."""
+        rows = MemoryHolder(x, z, n_threads)
+        look = rows.measure(Look(x.shape[1], int(z.max()) + 1))
+        return cls(rows, look, Routes(), n_threads=n_threads, **settings)
 
     @property
     def n_classes(self) -> int:
-        return len(self._bounds) - 1
+        return len(self.counts)
 
     def add_layer(self) -> None:
         """Fit one more layer and carry the rows through it."""
-        from mute import kernels
-
-        t = self.n_layers
-        self._rotations[t] = self._rotation(t, self._work, self._bounds, self._rng, self._threads)
-        turn = self._rotations[t].T
-
-        def rotate(part: slice) -> None:
-            self._work[:, part] = turn @ self._work[:, part]
-
-        for_each(rotate, self._row_blocks(), self._threads)
-        origin, step, values, support = fit_marginals(self._work, self._bounds, self._marginal, self._threads)
+        t, rows = self.n_layers, self._rows
+        scatter = rows.measure(Scatter(self._rotation.classes(t, self.n_classes), self.counts, rows.n_features))
+        axes = self._rotation.axes(t, scatter, rows, self._rng)
+        self._rotations[t] = axes
+        rows.change(Turn(self._rotations[t]))
+        spread = rows.measure(Spread(scatter.means @ axes, self.counts))
         if t == 0:
-            self.support[:] = support
-        self._origin[t], self._step[t], self._values[t] = origin, step, values
+            self.support[:] = spread.low, spread.high
+        self._origin[t], self._step[t], self._values[t] = fit_marginals(rows, spread, self._marginal, self._threads)
         _separate(self._values[t])
-        tables = self._origin[t], self._step[t], self._values[t]
-
-        def move(part: slice) -> None:
-            kernels.push(self._work[part], self._route_bounds, self._routes, *(table[:, part] for table in tables))
-
-        for_each(move, self._column_blocks(), self._threads)
+        rows.change(Move(self._origin[t], self._step[t], self._values[t]))
         self.n_layers += 1
+
+    def restore(self, flow: Flow, support: NDArray[np.float64]) -> None:
+        """Begin with layers that were fitted on the same rows before."""
+        n = flow.n_layers
+        for ours, theirs in ((self._rotations, flow.rotations), (self._origin, flow.origin)):
+            ours[:n] = theirs
+        self._step[:n], self._values[:n], self.support[:] = flow.step, flow.values, support
+        for t in range(n):
+            self._rows.change(Turn(self._rotations[t]))
+            self._rows.change(Move(self._origin[t], self._step[t], self._values[t]))
+        self.n_layers = n
 
     def layer(self, t: int) -> Flow:
         """Layer `t` as a flow of its own."""
@@ -139,10 +119,10 @@ class FlowFitter:
         return self._flow(0, self.n_layers)
 
     def _flow(self, start: int, stop: int) -> Flow:
-        dtype = self._work.dtype
+        dtype, d = self._rows.dtype, self._rows.n_features
         return Flow(
-            center=self.center.astype(dtype) if start == 0 else np.zeros(len(self._work), dtype),
-            scale=self.scale.astype(dtype) if start == 0 else np.ones(len(self._work), dtype),
+            center=self.center.astype(dtype) if start == 0 else np.zeros(d, dtype),
+            scale=self.scale.astype(dtype) if start == 0 else np.ones(d, dtype),
             rotations=self._rotations[start:stop],
             origin=self._origin[start:stop],
             step=self._step[start:stop],
@@ -153,6 +133,11 @@ class FlowFitter:
 def _entrance_scale(spread: NDArray[np.float64], center: NDArray[np.float64]) -> NDArray[np.float64]:
     # What is left of a constant column after centring is rounding: no spread at all.
     varies = spread > 1e-12 * np.abs(center)
-    if not varies.any() or spread[varies].max() <= _SCALE_RATIO * spread[varies].min():
+    if not varies.any():
         return np.ones_like(spread)
-    return np.where(varies, spread, 1.0)
+    if spread[varies].max() > _SCALE_RATIO * spread[varies].min():
+        return np.where(varies, spread, 1.0)
+    size = np.median(spread[varies])
+    if 1 / _SIZE_RATIO <= size <= _SIZE_RATIO:
+        return np.ones_like(spread)
+    return np.full_like(spread, np.exp2(np.round(np.log2(size))))

@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from mute.artifacts import flow_from, flow_parameters, flow_tensors
-from mute.base import Estimator
+from mute.base import Estimator, digest_of_rows
 from mute.errors import MuteError
 from mute.fitting import FlowFitter
 from mute.marginals import Histogram, Quantile, make_marginal
@@ -97,11 +97,9 @@ class RBIG(Estimator):
         X = check_rows(self, X, reset=True)
         if len(X) < 2:
             raise MuteError(f"a law cannot be estimated from n_samples = {len(X)}; give at least two rows")
-        one_class = np.zeros(len(X), np.int64)
-        fitter = FlowFitter(
+        fitter = FlowFitter.of(
             X,
-            one_class,
-            one_class,
+            np.zeros(len(X), np.int64),
             max_layers=self.n_iterations,
             rotation=rotation,
             marginal=marginal,
@@ -114,7 +112,7 @@ class RBIG(Estimator):
         self.reductions_ = self._reductions(X)
         self.negentropy_ = float(self.reductions_.sum())
         self._n_features_out = X.shape[1]
-        self._remember_rows(X)
+        self._remember_rows(X, digest_of_rows(X))
         return self
 
     def _reductions(self, X: NDArray) -> NDArray[np.float64]:

@@ -13,7 +13,18 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-__all__ = ["count", "locate", "merge_bins", "pull", "push", "push_with_logdet", "quantile_tables", "summarise"]
+__all__ = [
+    "add_exactly",
+    "class_sums",
+    "count",
+    "locate",
+    "merge_bins",
+    "pull",
+    "push",
+    "push_with_logdet",
+    "quantile_tables",
+    "summarise",
+]
 
 # Reassociation lets the sums vectorise; NaN and infinity keep their meaning.
 _options: dict[str, Any] = {
@@ -121,37 +132,70 @@ def pull(block, bounds, labels, origin, step, values):
             _search(block[d, bounds[s] : bounds[s + 1]], values[k, d], origin[k, d], step[k, d], guide)
 
 
+# Without reassociation: the differences below are exact, and must not be simplified away.
+@njit(nogil=True, cache=True, error_model="numpy")
+def add_exactly(parts, values):
+    """Add ``values`` (n,) to ``parts`` (3, n): whole multiples of 1, of 2**-36 and of 2**-72."""
+    for i in range(values.shape[0]):
+        whole = np.rint(values[i])
+        rest = (values[i] - whole) * 2.0**36
+        middle = np.rint(rest)
+        parts[0, i] += whole
+        parts[1, i] += middle
+        parts[2, i] += np.rint((rest - middle) * 2.0**36)
+
+
 @njit(**_options)
-def summarise(block, bounds, low, high, mean, std):
-    """Range, mean and standard deviation of every class and coordinate: outputs (K, D), float64."""
+def class_sums(block, bounds, out):
+    """Sums of every class and coordinate: ``out`` (K, D), float64."""
     for d in range(block.shape[0]):
         for k in range(bounds.shape[0] - 1):
             x = block[d, bounds[k] : bounds[k + 1]]
-            least = most = x[0]
             total = 0.0
+            for i in range(x.shape[0]):
+                total += x[i]
+            out[k, d] = total
+
+
+@njit(**_options)
+def summarise(block, bounds, reference, low, high, total, square):
+    """Every class and coordinate, arrays (K, D), float64.
+
+    ``low`` and ``high`` are widened to hold the block; ``total`` and ``square`` become the sums of the distances from
+    ``reference`` and of their squares.
+    """
+    for d in range(block.shape[0]):
+        for k in range(bounds.shape[0] - 1):
+            x = block[d, bounds[k] : bounds[k + 1]]
+            if x.shape[0] == 0:
+                total[k, d] = square[k, d] = 0.0
+                continue
+            least = most = x[0]
+            first = second = 0.0
+            centre = reference[k, d]
             for i in range(x.shape[0]):
                 least = min(least, x[i])
                 most = max(most, x[i])
-                total += x[i]
-            centre = total / x.shape[0]
-            square = 0.0
-            for i in range(x.shape[0]):
-                square += (x[i] - centre) ** 2
-            low[k, d], high[k, d], mean[k, d] = least, most, centre
-            std[k, d] = np.sqrt(square / x.shape[0])
+                gap = x[i] - centre
+                first += gap
+                second += gap * gap
+            low[k, d], high[k, d] = min(low[k, d], least), max(high[k, d], most)
+            total[k, d], square[k, d] = first, second
 
 
 @njit(**_options)
-def count(block, bounds, low, width, counts):
-    """Histogram every class and coordinate: ``counts`` (K, D, B + 2), the ends for what lies below and above."""
+def count(block, bounds, columns, low, width, counts):
+    """Histogram every class of some ``columns`` (C,), adding to ``counts`` (K, C, B + 2).
+
+    The grid is ``low`` and ``width`` (K, C); the ends are for what lies below and above it.
+    """
     bins = counts.shape[2] - 2
-    for d in range(block.shape[0]):
+    for c in range(columns.shape[0]):
         for k in range(bounds.shape[0] - 1):
-            x = block[d, bounds[k] : bounds[k + 1]]
-            row = counts[k, d]
-            row[:] = 0
-            rate = 1.0 / width[k, d]
-            start = low[k, d]
+            x = block[columns[c], bounds[k] : bounds[k + 1]]
+            row = counts[k, c]
+            rate = 1.0 / width[k, c]
+            start = low[k, c]
             for i in range(x.shape[0]):
                 t = (x[i] - start) * rate
                 row[np.int64(max(0.0, min(bins + 1.0, t + 1.0)))] += 1

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.holders import Holder
+from mute.pieces import Counts, Spread
 from mute.threads import for_each
 from mute.validation import check_whole_number
 
@@ -37,6 +40,9 @@ _FEWEST_IN_BIN = 50
 # the rest of its coordinate in one bin.
 _MIDDLE_SHARE = 1 / 16
 _NARROWINGS = 8
+
+# Counts of so many columns at a time as take these bytes.
+_COUNT_BYTES = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -208,58 +214,57 @@ def make_marginal(marginal: str | Histogram | Quantile) -> Histogram | Quantile:
 
 
 def fit_marginals(
-    work: NDArray[np.floating], bounds: NDArray[np.int64], marginal: Histogram | Quantile, n_threads: int
-) -> tuple[_Floats, _Floats, _Floats, _Floats]:
+    rows: Holder, spread: Spread, marginal: Histogram | Quantile, n_threads: int
+) -> tuple[_Floats, _Floats, _Floats]:
     """Fit the marginals of one layer.
 
     Parameters
     ----------
-    work : array of shape (D, n)
-        Rotated rows, feature-major, grouped by true class.
-    bounds : array of shape (K + 1,)
-        Where each class begins and ends.
+    rows : Holder
+        Rotated rows.
+    spread : Spread
+        What was measured of them.
 
     Returns
     -------
     origin, step : arrays of shape (K, D)
     values : array of shape (K, D, M)
-    support : array of shape (2, K, D)
-        The least and the largest value seen.
     """
-    from mute import kernels
+    low, high, mean, std = spread.low.copy(), spread.high.copy(), spread.mean, spread.std
+    flat = _replace_degenerate(spread, rows.dtype, low, high, mean, std)
+    summary = _Summary(spread.counts[:, None], low, high, mean, std, flat)
+    # So many columns at a time that their counts stay small.
+    group = max(_COUNT_BYTES // (8 * len(spread.counts) * (marginal.grid(summary)[2] + 2)), 1)
+    groups = [slice(s, min(s + group, rows.n_features)) for s in range(0, rows.n_features, group)]
+    tables = [_fit_columns(rows, columns, summary.part(columns), marginal, n_threads) for columns in groups]
+    origin, step, values = (np.concatenate(arrays, axis=1) for arrays in zip(*tables, strict=True))
+    return origin, step, values
 
-    n_features, n_classes = len(work), len(bounds) - 1
-    low, high, mean, std = (np.empty((n_classes, n_features)) for _ in range(4))
-    columns = [slice(s, min(s + 32, n_features)) for s in range(0, n_features, 32)]
 
-    def summarise(part: slice) -> None:
-        kernels.summarise(work[part], bounds, low[:, part], high[:, part], mean[:, part], std[:, part])
+def _fit_columns(
+    rows: Holder, columns: slice, summary: _Summary, marginal: Histogram | Quantile, n_threads: int
+) -> tuple[_Floats, _Floats, _Floats]:
+    low, width, bins = marginal.grid(summary)
+    chosen = np.arange(columns.start, columns.stop)
+    counts = rows.measure(Counts(chosen, low, width, bins)).counts
+    if isinstance(marginal, Quantile):
+        share = np.array([0.5 / marginal.n_knots(int(n)) for n in summary.n[:, 0]])
+        low, width = _narrow(rows, chosen, low, width, counts, share)
+    origin, step, values = np.empty(low.shape), np.empty(low.shape), np.empty((*low.shape, marginal.n_values))
 
-    for_each(summarise, columns, n_threads)
-    support = np.stack([low, high])
-    flat = _replace_degenerate(work, bounds, low, high, mean, std)
-    whole = _Summary(np.diff(bounds)[:, None], low, high, mean, std, flat)
-    parts: list[tuple] = [()] * len(columns)
+    def tabulate(part: slice) -> None:
+        table = marginal.table(counts[:, part], low[:, part], width[:, part], summary.part(part))
+        origin[:, part], step[:, part], values[:, part] = table
 
-    def fit(part: slice) -> None:
-        summary = whole.part(part)
-        start, width, bins = marginal.grid(summary)
-        counts = np.empty((*start.shape, bins + 2), np.int64)
-        kernels.count(work[part], bounds, start, width, counts)
-        if isinstance(marginal, Quantile):
-            share = np.array([0.5 / marginal.n_knots(int(n)) for n in summary.n[:, 0]])
-            start, width = _narrow(work[part], bounds, start, width, counts, share)
-        parts[part.start // 32] = marginal.table(counts, start, width, summary)
-
-    for_each(fit, columns, n_threads)
-    origin, step, values = (np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True))
-    return origin, step, values, support
+    parts = [slice(s, min(s + 32, len(chosen))) for s in range(0, len(chosen), 32)]
+    for_each(tabulate, parts, n_threads)
+    return origin, step, values
 
 
 def _narrow(
-    work: NDArray, bounds: NDArray, low: _Floats, width: _Floats, counts: NDArray, share: _Floats
+    rows: Holder, columns: NDArray[np.int64], low: _Floats, width: _Floats, counts: NDArray, share: _Floats
 ) -> tuple[_Floats, _Floats]:
-    """Recount the coordinates whose middle fell into a few bins, on a grid that fits it; `counts` changes in place."""
+    """Recount the columns whose middle fell into a few bins, on a grid that fits it; `counts` changes in place."""
     from mute import kernels
 
     bins = counts.shape[-1] - 2
@@ -273,14 +278,13 @@ def _narrow(
             break
         low = np.where(narrow, low + width * (first - 1), low)
         width = np.where(narrow, width * (last - first + 1) / bins, width)
-        for d in np.flatnonzero(narrow.any(axis=0)):
-            one = slice(d, d + 1)
-            kernels.count(work[one], bounds, low[:, one], width[:, one], counts[:, one])
+        again = np.flatnonzero(narrow.any(axis=0))
+        counts[:, again] = rows.measure(Counts(columns[again], low[:, again], width[:, again], bins)).counts
     return low, width
 
 
 def _replace_degenerate(
-    work: NDArray, bounds: NDArray, low: _Floats, high: _Floats, mean: _Floats, std: _Floats
+    spread: Spread, dtype: np.dtype[Any], low: _Floats, high: _Floats, mean: _Floats, std: _Floats
 ) -> NDArray[np.bool_]:
     """Give coordinates without spread the spread that the others have, in place; say which they were.
 
@@ -290,20 +294,20 @@ def _replace_degenerate(
     """
     # The size of a typical row, not of the typical coordinate: an outlier or a dominant direction must not make all
     # others look flat.
-    some = work[:, :: max(work.shape[1] // 1000, 1)]
-    typical = float(np.median(np.linalg.norm(some, axis=0))) / np.sqrt(len(work)) or 1.0
-    flat = std < _DEGENERATE[work.dtype.itemsize] * typical
-    spread = np.broadcast_to(typical if flat.all() else float(np.median(std[~flat])), std.shape)
+    n_features = std.shape[1]
+    typical = spread.typical_length / np.sqrt(n_features) or 1.0
+    flat = std < _DEGENERATE[dtype.itemsize] * typical
+    borrowed = np.broadcast_to(typical if flat.all() else float(np.median(std[~flat])), std.shape)
     # With fewer than two rows a column, directions of little spread are found by chance alone: nothing is stretched
     # beyond the main directions of its class, or new rows would grow from layer to layer.
-    crowding = np.clip(len(work) / np.diff(bounds) - 0.5, 0, 1)[:, None]
+    crowding = np.clip(n_features / spread.counts - 0.5, 0, 1)[:, None]
     main = np.sqrt((std**4).sum(axis=1, keepdims=True) / np.maximum((std**2).sum(axis=1, keepdims=True), 1e-300))
     crowded = std < crowding * main
-    spread = np.where(crowded, main, spread)
+    borrowed = np.where(crowded, main, borrowed)
     flat |= crowded
-    std[flat] = spread[flat]
-    low[flat] = (mean - spread)[flat]
-    high[flat] = (mean + spread)[flat]
+    std[flat] = borrowed[flat]
+    low[flat] = (mean - borrowed)[flat]
+    high[flat] = (mean + borrowed)[flat]
     return flat
 
 

@@ -15,7 +15,14 @@ from mute.network import Network
 from mute.threads import single_threaded_blas
 from mute.validation import LabelEncoder
 
-__all__ = ["ClassifierRouter", "NetworkRouter", "RoutingReport", "fit_router"]
+__all__ = [
+    "ClassifierRouter",
+    "NetworkRouter",
+    "RoutingReport",
+    "fit_router",
+    "stratified_sample",
+    "stratified_sizes",
+]
 
 # The router learns from at most this many rows: three times the paper's 10,000, drawn at random.
 MAX_ROWS = 30_000
@@ -23,7 +30,6 @@ _FOLDS = 3
 # A network that gains fewer nats than this no longer learns.
 _LEAST_GAIN, _MOST_EPOCHS = 1e-3, 1000
 _FEWEST_TO_SET_ASIDE, _FEWEST_PER_EPOCH = 30, 2000
-_BLOCK = 4096
 
 
 @dataclass(frozen=True)
@@ -150,14 +156,9 @@ Router = NetworkRouter | ClassifierRouter
 
 
 def fit_router(
-    spec: Any,
-    X: NDArray,
-    z: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    encoder: LabelEncoder,
-    rng: np.random.Generator,
+    spec: Any, X: NDArray, z: NDArray[np.int64], encoder: LabelEncoder, rng: np.random.Generator
 ) -> tuple[Router, NDArray[np.int64], RoutingReport]:
-    """Train the router on `rows`.
+    """Train the router on rows of which nobody needs more than `MAX_ROWS`.
 
     Returns
     -------
@@ -170,32 +171,21 @@ def fit_router(
     """
     from sklearn.model_selection import StratifiedKFold
 
-    sample = rows[stratified_sample(z[rows], MAX_ROWS, rng)]
-    classifier = _make_classifier(spec, rng)
-    known, labels = X[sample], encoder.as_array()[z[sample]]
+    classifier, labels = _make_classifier(spec, rng), encoder.as_array()[z]
     probabilities: NDArray | None = np.zeros((len(X), len(encoder)))
     routed = np.empty(len(X), np.int64)
-
-    def predict(router: Router, block: NDArray, where: NDArray) -> None:
-        nonlocal probabilities
-        chances = router.predict_proba(block)
+    folds = int(min(_FOLDS, np.bincount(z).min()))
+    splitter = StratifiedKFold(folds, shuffle=True, random_state=int(rng.integers(2**31 - 1)))
+    for learn, hold in splitter.split(X, z):
+        router = _train(classifier, X[learn], labels[learn], encoder)
+        chances = router.predict_proba(X[hold])
         if chances is None or probabilities is None:
             probabilities = None
-            routed[where] = router.predict(block)
+            routed[hold] = router.predict(X[hold])
         else:
-            probabilities[where] = chances
-            routed[where] = chances.argmax(axis=1)
-
-    folds = int(min(_FOLDS, np.bincount(z[sample]).min()))
-    splitter = StratifiedKFold(folds, shuffle=True, random_state=int(rng.integers(2**31 - 1)))
-    for learn, hold in splitter.split(known, z[sample]):
-        predict(_train(classifier, known[learn], labels[learn], encoder), known[hold], sample[hold])
-    router = _train(classifier, known, labels, encoder)
-    del known
-    rest = np.setdiff1d(np.arange(len(X)), sample, assume_unique=True)
-    for start in range(0, len(rest), _BLOCK):
-        where = rest[start : start + _BLOCK]
-        predict(router, X[where], where)
+            probabilities[hold] = chances
+            routed[hold] = chances.argmax(axis=1)
+    router = _train(classifier, X, labels, encoder)
     return router, routed, RoutingReport.measure(z, probabilities, routed, len(encoder))
 
 
@@ -305,10 +295,17 @@ def stratified_sample(z: NDArray[np.int64], size: int, rng: np.random.Generator)
     """Rows drawn at random, each class in proportion but with at least its fair minimum, in ascending order."""
     if len(z) <= size:
         return np.arange(len(z))
-    counts = np.bincount(z)
-    least = min(size // (4 * len(counts)), int(counts.min()))
-    take = np.minimum(counts, np.maximum(least, (counts * (size / len(z))).astype(int)))
+    take = stratified_sizes(np.bincount(z), size)
     return np.sort(np.concatenate([rng.choice(np.flatnonzero(z == k), m, replace=False) for k, m in enumerate(take)]))
+
+
+def stratified_sizes(counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """How many rows of each class such a sample has."""
+    n = counts.sum()
+    if n <= size:
+        return counts
+    least = min(size // (4 * len(counts)), int(counts.min()))
+    return np.minimum(counts, np.maximum(least, (counts * (size / n)).astype(int)))
 
 
 def _objects(labels: Any) -> NDArray[np.object_]:

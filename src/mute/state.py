@@ -152,8 +152,11 @@ def _label_from_json(value: Any) -> Any:
 
 
 def plain_parameters(estimator: Any) -> dict[str, Any]:
-    """The settings that JSON can hold; a classifier given as router, or a random generator, is left out."""
-    settings = estimator.get_params(deep=False)
+    """The settings that JSON can hold; a classifier given as router, or a random generator, is left out.
+
+    So are folders, which are those of the machine that it was fitted on.
+    """
+    settings = {n: v for n, v in estimator.get_params(deep=False).items() if n not in ("scratch", "resume")}
     for name, value in settings.items():
         if hasattr(value, "__dataclass_fields__"):  # a marginal
             options = {option: _plain(v) for option, v in asdict(value).items()}

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from mute.errors import MuteError, WeakResultWarning
 
 __all__ = [
+    "BadRows",
     "LabelEncoder",
     "check_classes",
     "check_finite",
@@ -65,30 +66,56 @@ def check_rows(estimator: Any, X: Any, *, reset: bool = False, erased: bool = Fa
 
 def check_finite(X: NDArray, name: str) -> None:
     """Refuse NaN, infinity, and numbers so large that their squares overflow."""
-    limit = np.sqrt(np.finfo(X.dtype).max)
-    bad: list[NDArray[np.int64]] = []
-    kinds: set[str] = set()
-    large: list[NDArray[np.int64]] = []
+    found = BadRows()
     for start in range(0, len(X), _BLOCK):
-        block = X[start : start + _BLOCK].reshape(-1)
+        found.look_at(X[start : start + _BLOCK], start)
+    found.refuse(X.dtype, name)
+
+
+class BadRows:
+    """Rows that are not finite, or so large that their squares overflow, found block by block."""
+
+    def __init__(self) -> None:
+        self._bad: list[int] = []
+        self._large: list[int] = []
+        self._kinds: set[str] = set()
+
+    def look_at(self, block: NDArray, start: int) -> bool:
+        """Whether all rows of a block, the first of which has the number `start`, can be used."""
+        flat = block.reshape(-1)
         with np.errstate(all="ignore"):
             # A sum of squares is finite only if all its terms are: one fast pass decides for nearly every block.
-            if np.isfinite(block @ block):
-                continue
-            sizes = np.abs(block.reshape(-1, X.shape[1]))
+            if np.isfinite(flat @ flat):
+                return True
+            sizes = np.abs(block)
             finite = np.isfinite(sizes).all(axis=1)
-            bad.append(start + np.flatnonzero(~finite))
-            kinds |= _not_finite(sizes)
-            large.append(start + np.flatnonzero(finite & (sizes > limit).any(axis=1)))
-    for found, what, advice in (
-        (bad, " and ".join(sorted(kinds)), "remove or fill these rows first"),
-        (large, f"numbers beyond {limit:.0e}", "rescale the rows first"),
-    ):
-        rows = np.concatenate(found) if found else np.empty(0, np.int64)
-        if len(rows):
-            listed = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
-            plural = "s" if len(rows) > 1 else ""
-            raise MuteError(f"{name} contains {what} in {len(rows)} row{plural} (row{plural} {listed}); {advice}")
+            large = finite & (sizes > _largest(block.dtype)).any(axis=1)
+        self._kinds |= _not_finite(sizes)
+        self._bad += (start + np.flatnonzero(~finite)).tolist()
+        self._large += (start + np.flatnonzero(large)).tolist()
+        return False
+
+    def merge(self, other: BadRows) -> None:
+        """Take in what others found."""
+        self._bad += other._bad
+        self._large += other._large
+        self._kinds |= other._kinds
+
+    def refuse(self, dtype: np.dtype[Any], name: str) -> None:
+        """Raise if there are any."""
+        for found, what, advice in (
+            (self._bad, " and ".join(sorted(self._kinds)), "remove or fill these rows first"),
+            (self._large, f"numbers beyond {_largest(dtype):.0e}", "rescale the rows first"),
+        ):
+            if found:
+                listed = ", ".join(map(str, sorted(found)[:5])) + (", ..." if len(found) > 5 else "")
+                plural = "s" if len(found) > 1 else ""
+                raise MuteError(f"{name} contains {what} in {len(found)} row{plural} (row{plural} {listed}); {advice}")
+
+
+def _largest(dtype: np.dtype[Any]) -> float:
+    """The largest number whose square is finite."""
+    return np.sqrt(np.finfo(dtype).max)
 
 
 def _not_finite(values: NDArray) -> set[str]:
@@ -245,9 +272,8 @@ def concept_values(n_rows: int, y: Any, concept: Any) -> NDArray[np.float64]:
     return values
 
 
-def check_classes(encoder: LabelEncoder, z: NDArray[np.int64]) -> None:
-    """At least two classes of at least two rows."""
-    counts = np.bincount(z)
+def check_classes(encoder: LabelEncoder, counts: NDArray[np.int64]) -> None:
+    """At least two classes of at least two rows each."""
     if len(encoder) < 2:
         raise MuteError(
             f"the concept has only one class, {encoder.classes[0]!r}: there is nothing to erase; "
@@ -263,9 +289,8 @@ def check_classes(encoder: LabelEncoder, z: NDArray[np.int64]) -> None:
         )
 
 
-def warn_of_few_rows(encoder: LabelEncoder, z: NDArray[np.int64], n_features: int) -> None:
+def warn_of_few_rows(encoder: LabelEncoder, counts: NDArray[np.int64], n_features: int) -> None:
     """A warning where rows are too few for the laws of the classes to hold on new ones."""
-    counts = np.bincount(z)
     if counts.min() < 20 * n_features:
         k = int(counts.argmin())
         warnings.warn(

@@ -144,7 +144,7 @@ def compare(
     if not 0 < fit_share < 1:
         raise MuteError(f"fit_share must lie between 0 and 1, not {fit_share!r}")
     encoder, codes = LabelEncoder.fit(labels)
-    check_classes(encoder, codes)
+    check_classes(encoder, np.bincount(codes))
     tasks = None if task is None else label_array(task, "task")
     if tasks is not None:
         check_length(tasks, len(X), "task")

@@ -12,7 +12,7 @@ from mute.base import ConceptEstimator
 from mute.errors import MuteError
 from mute.moments import Moments, shrink
 from mute.ops import in_blocks
-from mute.routing import NetworkRouter, fit_router
+from mute.routing import MAX_ROWS, NetworkRouter, fit_router, stratified_sample
 from mute.steering.mean_difference import MeanDifference
 from mute.streaming import Streaming
 from mute.transport import GaussianTransport
@@ -354,9 +354,9 @@ class FreeFormLEACE(ConceptEstimator):
             raise MuteError(f'classifier must be "mlp" or "logistic", not {self.classifier!r}')
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
-        router, _, self.routing_ = fit_router(
-            self.classifier, X, z, np.arange(len(X)), self._encoder, self._generator()
-        )
+        rng = self._generator()
+        drawn = stratified_sample(z, MAX_ROWS, rng)
+        router, _, self.routing_ = fit_router(self.classifier, X[drawn], z[drawn], self._encoder, rng)
         self.classifier_ = cast("NetworkRouter", router)
         beside = Moments(1, X.shape[1] + len(self._encoder), "pooled")
         for start in range(0, len(X), _BLOCK):
