@@ -16,6 +16,8 @@ __all__ = ["ROTATIONS", "Rotation", "alternate_pca", "global_pca", "make_rotatio
 
 # FastICA works on about this many rows: its cost is linear in them and its directions settle long before.
 _ICA_ROWS = 10_000
+# The largest spread over the least up to which a class passes for white.
+_NEARLY_WHITE = 1.25
 
 
 @dataclass(frozen=True)
@@ -59,10 +61,12 @@ def random_rotation(t: int, scatter: Scatter, rows: Holder, rng: np.random.Gener
 
 
 def orthogonal_ica(t: int, scatter: Scatter, rows: Holder, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Orthogonal independent components of class ``t mod K``: principal axes, then FastICA among the whitened ones.
+    """Orthogonal independent components of class ``t mod K``, found by FastICA; principal axes if it is far from white.
 
-    Limits: the whitening is left out of the rotation, so that for a class far from white its axes are only near
-    those of the least dependence. Slow beyond a few hundred columns.
+    Whitening is not a rotation. Left out, it turns independent components into correlated ones, and where the class is
+    far from white the layers would go round in a circle; so these layers whiten it first.
+
+    Limits: slow beyond a few hundred columns.
     """
     import warnings
 
@@ -77,7 +81,7 @@ def orthogonal_ica(t: int, scatter: Scatter, rows: Holder, rng: np.random.Genera
     components -= components.mean(axis=0)
     spread = components.std(axis=0)
     inside = spread > 1e-8 * spread.max()
-    if len(components) < 2 * inside.sum() or inside.sum() < 2:
+    if len(components) < 2 * inside.sum() or inside.sum() < 2 or spread.max() > _NEARLY_WHITE * spread[inside].min():
         return axes
     white = components[:, inside] / spread[inside]
     with warnings.catch_warnings():

@@ -297,7 +297,7 @@ def warn_of_few_rows(encoder: LabelEncoder, counts: NDArray[np.int64], n_feature
             f"class {encoder.classes[k]!r} has {counts[k]} rows for {n_features} columns; below about 20 rows a "
             f"column ({20 * n_features}) erasure holds on the rows of the fit but leaks on new ones: measure it there",
             WeakResultWarning,
-            stacklevel=6,
+            stacklevel=7,
         )
 
 
