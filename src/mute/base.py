@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -15,8 +15,10 @@ from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from mute.blocks import come_in_blocks, fits_in_memory, hold_blocks, is_dask, over_blocks
 from mute.errors import MuteError
 from mute.io import save
+from mute.pieces import Look
 from mute.state import concept_state, restore_concept
 from mute.threads import for_each, resolve_threads
 from mute.validation import (
@@ -144,6 +146,8 @@ class ConceptEstimator(Estimator):
         Parameters
         ----------
         X : array-like of shape (n, D)
+            Also rows that come in blocks: a matrix on disk (`mute.open_matrix`), an iterator of arrays or of (array,
+            labels), a dask array or data frame. `MUtE` and the methods of moments never need all of them in memory.
         y : array-like of shape (n,), optional
             The concept's labels, any hashable kind, unless `concept` is given.
         concept : array-like of shape (n,), optional
@@ -153,6 +157,11 @@ class ConceptEstimator(Estimator):
 
     def _fit(self, X: Any, y: Any, concept: Any, **labels: Any) -> Self:
         """Check everything, learn, remember; `labels` are further labels, encoded and passed on."""
+        if come_in_blocks(X):
+            if fits_in_memory(X, getattr(self, "scratch", "auto")):
+                X = X.to_numpy()
+            else:
+                return self._fit_blocks(X, y, concept)
         with self._all_or_nothing():
             self._check_settings()
             X = check_rows(self, X, reset=True)
@@ -162,6 +171,33 @@ class ConceptEstimator(Estimator):
             sha256 = self._learn(X, z, **codes) or digest_of_rows(X)
             counts = {"class_rows": np.bincount(z, minlength=len(self._encoder)).tolist()} if z.ndim == 1 else {}
             self._remember_rows(X, sha256, **counts)
+        return self
+
+    def _fit_blocks(self, X: Any, y: Any, concept: Any) -> Self:
+        """The same for rows that come in blocks, of which never all are in memory."""
+        if not hasattr(self, "_learn_from") or self._continuous():
+            raise MuteError(
+                f"{type(self).__name__} learns from rows that are all in memory; give an array (X.to_numpy(), "
+                "X.compute()) of as many rows as fit. MUtE and the methods of moments (LEACE, ...; discrete concepts) "
+                "can do without"
+            )
+        with self._all_or_nothing():
+            self._check_settings()
+            rows, encoder = hold_blocks(
+                X, y, concept, getattr(self, "scratch", "auto"), resolve_threads(getattr(self, "n_threads", None))
+            )
+            with closing(rows):
+                look = rows.measure(Look(rows.n_features, len(encoder), check=True, digest=True))
+                look.bad.refuse(rows.dtype, "X")
+                counts = look.class_counts().sum(axis=0)
+                check_classes(encoder, counts)
+                self._encoder, self.classes_ = encoder, encoder.as_array()
+                self.n_features_in_ = self._n_features_out = rows.n_features
+                self.__dict__.pop("feature_names_in_", None)
+                if is_dask(X) and hasattr(X, "columns"):
+                    self.feature_names_in_ = np.array(X.columns, object)
+                self._learn_from(rows, look)
+                self._remember_rows(rows, look.sha256, class_rows=counts.tolist())
         return self
 
     def _check_settings(self) -> None:
@@ -231,9 +267,12 @@ class ConceptEstimator(Estimator):
         Returns
         -------
         array of shape (n, D)
-            float32 for float32 input, else float64.
+            float32 for float32 input, else float64. For rows in blocks, see `fit`: a matrix, an iterator or a dask
+            array again, whose rows are computed when they are asked for.
         """
         check_is_fitted(self)
+        if come_in_blocks(X):
+            return over_blocks(self, "transform", X)
         return self._erase(check_rows(self, X))
 
     @property

@@ -10,8 +10,12 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from mute.base import ConceptEstimator
+from mute.blocks import come_in_blocks, over_blocks
 from mute.errors import MuteError
-from mute.routing import MAX_ROWS, ClassifierRouter, NetworkRouter, fit_router, stratified_sample
+from mute.holders import Holder
+from mute.pieces import Look
+from mute.routing import MAX_ROWS, ClassifierRouter, NetworkRouter, fit_router, stratified_sample, stratified_sizes
+from mute.samples import Samples, draw
 from mute.validation import check_rows
 
 __all__ = ["Conditional", "Invertible"]
@@ -35,6 +39,15 @@ class Conditional(ConceptEstimator):
             rng = self._generator()
             rows = stratified_sample(z, MAX_ROWS, rng)
             self.router_, _, self.routing_ = fit_router(router, X[rows], z[rows], self._encoder, rng)
+
+    def _learn_router_from(self, rows: Holder, look: Look) -> None:
+        """The same from rows wherever they are."""
+        self.router_, self.routing_ = None, None
+        router = getattr(self, "router", None)
+        if router is not None:
+            rng, counts = self._generator(), look.class_counts().sum(axis=0)
+            some = Samples.fetch(rows, look, draw(counts, stratified_sizes(counts, MAX_ROWS), rng))
+            self.router_, _, self.routing_ = fit_router(router, some.x, some.z, self._encoder, rng)
 
     def _push(self, X: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
         raise NotImplementedError
@@ -77,6 +90,8 @@ class Conditional(ConceptEstimator):
             float32 for float32 input, else float64.
         """
         check_is_fitted(self)
+        if come_in_blocks(X):
+            return over_blocks(self, "transform", X, concept=concept)
         X = check_rows(self, X)
         return self._push(X, self._class_of(X, concept))
 
@@ -98,6 +113,8 @@ class Conditional(ConceptEstimator):
             True labels. Without them the router chooses, if there is one.
         """
         check_is_fitted(self)
+        if come_in_blocks(X):
+            return over_blocks(self, "counterfactual", X, target=target, concept=concept)
         X = check_rows(self, X)
         goal = self._encode_targets(target, len(X))
         return self._move(X, self._class_of(X, concept), goal)
@@ -159,10 +176,12 @@ class Invertible(Conditional):
         For rows erased without labels that is the router's choice, `route`, which need not be the true label.
         """
         check_is_fitted(self)
-        Q = check_rows(self, Q, erased=True)
         if concept is None:
             raise MuteError(
                 "inverse_transform needs concept=, one label for each row: the class is what was erased, so it cannot "
                 "be read from the erased rows"
             )
+        if come_in_blocks(Q):
+            return over_blocks(self, "inverse_transform", Q, concept=concept)
+        Q = check_rows(self, Q, erased=True)
         return self._pull(Q, self._encode(concept, len(Q), "concept"))

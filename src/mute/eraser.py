@@ -202,10 +202,12 @@ class MUtE(Invertible):
     def _learn(self, X: NDArray, z: NDArray) -> str:
         rows = hold(X, z, self.scratch, resolve_threads(self.n_threads))
         with closing(rows):
-            return self._learn_from(rows, rows.measure(Look(X.shape[1], len(self._encoder), digest=True)))
+            look = rows.measure(Look(X.shape[1], len(self._encoder), digest=True))
+            self._learn_from(rows, look)
+        return look.sha256
 
-    def _learn_from(self, rows: Holder, look: Look) -> str:
-        """Learn from rows wherever they are; gives their hash."""
+    def _learn_from(self, rows: Holder, look: Look) -> None:
+        """Learn from rows wherever they are."""
         marginal, rotation, encoder = make_marginal(self.marginal), make_rotation(self.rotation), self._encoder
         counts, threads = look.class_counts().sum(axis=0), resolve_threads(self.n_threads)
         warn_of_few_rows(encoder, counts, rows.n_features)
@@ -253,7 +255,6 @@ class MUtE(Invertible):
                 if len(chosen):
                     sets[name] = some.x[chosen], some.z[chosen], route[chosen], seen
             self.diagnostics_ = diagnose(self.flow_, sets, encoder.classes, rng, self.n_threads)
-        return look.sha256
 
     def _identity(self, rows: Holder, look: Look) -> dict[str, Any]:
         """What makes two fits the same."""

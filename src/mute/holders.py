@@ -60,6 +60,10 @@ class Holder(ABC):
     def __init__(self) -> None:
         self._waiting: list[Change] = []
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.n_rows, self.n_features
+
     def change(self, change: Change) -> None:
         """Make every piece into another, when something is next measured."""
         self._waiting.append(change)

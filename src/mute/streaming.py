@@ -10,10 +10,25 @@ from numpy.typing import NDArray
 from mute.base import ConceptEstimator
 from mute.conditional import Conditional
 from mute.errors import MuteError
+from mute.holders import Holder
 from mute.moments import Moments
+from mute.pieces import Look, Raw, Totals
 from mute.validation import LabelEncoder, check_rows, concept_of, concept_values
 
 __all__ = ["Streaming"]
+
+
+class _MomentTotals(Totals):
+    """The moments of raw pieces."""
+
+    def __init__(self, moments: Moments) -> None:
+        self.moments = moments
+
+    def add(self, piece: Raw) -> None:
+        self.moments.add(piece.x, piece.z.astype(np.int64))
+
+    def merge(self, other: _MomentTotals) -> None:
+        self.moments = self.moments.merged(other.moments)
 
 
 class Streaming(ConceptEstimator):
@@ -32,6 +47,14 @@ class Streaming(ConceptEstimator):
     def _learn(self, X: NDArray, z: NDArray) -> None:
         self.moments_ = self._gather(X, z)
         self._solve()
+
+    def _learn_from(self, rows: Holder, look: Look) -> None:
+        """Learn from rows wherever they are."""
+        totals = _MomentTotals(Moments(len(self._encoder), rows.n_features, self._SCATTER))
+        self.moments_ = rows.measure(totals).moments
+        self._solve()
+        if isinstance(self, Conditional):
+            self._learn_router_from(rows, look)
 
     def _gather(self, X: NDArray, z: NDArray) -> Moments:
         """The moments of these rows."""

@@ -1,0 +1,271 @@
+"""Fitting and mapping rows that are spread over the workers of a cluster.
+
+The pieces of a fit (see `mute.pieces`) lie on the workers in bundles, a few for each thread. A round sends the last layer
+to all bundles, changes and measures them there, adds up what was measured from worker to worker, and brings home one
+total. What travels depends on the columns, classes and bundles, not on the rows. A bundle that is lost with its worker
+is made again by dask from what it was made of.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.blocks import per_row
+from mute.errors import MuteError, missing_extra
+from mute.holders import Holder
+from mute.pieces import PIECE_ROWS, Change, Piece, Raw, Totals
+from mute.threads import single_threaded_blas
+from mute.validation import LabelEncoder, concept_of, label_array
+
+__all__ = ["DaskHolder", "connect", "hold_dask", "map_dask", "matrix_to_dask"]
+
+_T = TypeVar("_T", bound=Totals)
+
+# Bundles for each thread: while one is changed, the old and the new are in memory.
+_BUNDLES_PER_THREAD = 3
+
+
+def _dask() -> Any:
+    try:
+        import dask
+        import dask.array
+    except ImportError:
+        raise missing_extra("dask", "dask", "rows in dask's collections") from None
+    return dask
+
+
+class DaskHolder(Holder):
+    """Keeps pieces where dask keeps things: on the workers of the active `Client`, or else in this process.
+
+    Parameters
+    ----------
+    bundles : list of Delayed
+        Each a list of raw pieces.
+    shape : (rows, columns)
+    dtype : numpy.dtype
+    """
+
+    def __init__(self, bundles: list[Any], shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+        super().__init__()
+        self._bundles = bundles
+        self.n_rows, self.n_features = shape
+        self.dtype = dtype
+
+    def _run(self, changes: Sequence[Change], totals: _T) -> _T:
+        dask = _dask()
+        # Each is one task of its own: it reaches a worker once, and can be made again if that worker is lost.
+        what = dask.delayed(totals, pure=False, traverse=False)
+        if changes:
+            how = dask.delayed(list(changes), pure=False, traverse=False)
+            self._bundles = [dask.delayed(_change, pure=False)(bundle, how) for bundle in self._bundles]
+        sums = [dask.delayed(_measure, pure=False)(bundle, what) for bundle in self._bundles]
+        while len(sums) > 1:
+            sums = [dask.delayed(_merge, pure=False)(sums[i : i + 4]) for i in range(0, len(sums), 4)]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
+            *self._bundles, total = dask.persist(*self._bundles, sums[0])
+            return total.compute()
+
+    def close(self) -> None:
+        self._bundles = []
+
+
+def _change(bundle: list[Raw | Piece], changes: list[Change]) -> list[Piece]:
+    out = []
+    with single_threaded_blas():
+        for piece in bundle:
+            for i, change in enumerate(changes):
+                # What a task is given belongs to dask, which may hand it to another.
+                piece = change(piece, own=i > 0)
+            out.append(piece)
+    return out  # type: ignore[return-value]
+
+
+def _measure(bundle: list[Raw | Piece], totals: _T) -> _T:
+    own = totals.fresh()
+    with single_threaded_blas():
+        for piece in bundle:
+            own.add(piece)
+    return own
+
+
+def _merge(sums: list[_T]) -> _T:
+    total = copy.deepcopy(sums[0])  # what a task is given belongs to dask
+    for other in sums[1:]:
+        total.merge(other)
+    return total
+
+
+def hold_dask(X: Any, y: Any, concept: Any) -> tuple[DaskHolder, LabelEncoder]:
+    """Keep the rows of a dask array or data frame as pieces, with their labels encoded."""
+    dask = _dask()
+    X = _array(X)
+    sizes = _bundle_sizes(X.chunks[0])
+    given, name = (y, "y") if concept is None else (concept, "concept")
+    if given is None:
+        concept_of(X.shape[0], y, concept)  # which says so
+    starts = np.append(0, np.cumsum(sizes))[:-1].tolist()
+    if hasattr(given, "__dask_graph__"):
+        labels = _labels(given, X, sizes, name)
+        parts = [
+            dask.delayed(_distinct, pure=False)(part, start, name) for part, start in zip(labels, starts, strict=True)
+        ]
+        distinct = list(set().union(*dask.compute(*parts)))
+        every = np.empty(len(distinct), object)
+        every[:] = distinct
+        encoder, _ = LabelEncoder.fit(every)
+        known = dask.delayed(encoder, pure=False, traverse=False)
+        codes = [dask.delayed(_encode, pure=False)(part, known, name) for part in labels]
+    else:
+        encoder, z = LabelEncoder.fit(concept_of(X.shape[0], y, concept))
+        small = z.astype(np.min_scalar_type(len(encoder)))
+        codes = [dask.delayed(small[s : s + n], pure=False, traverse=False) for s, n in zip(starts, sizes, strict=True)]
+    blocks = X.rechunk((tuple(sizes), X.shape[1])).to_delayed().ravel()
+    bundles = [
+        dask.delayed(_cut, pure=False)(block, code, start)
+        for block, code, start in zip(blocks, codes, starts, strict=True)
+    ]
+    return DaskHolder(list(dask.persist(*bundles)), X.shape, X.dtype), encoder
+
+
+def _array(X: Any) -> Any:
+    """A dask array of single or double precision, with one chunk of columns and chunks of known sizes."""
+    da = _dask().array
+    if hasattr(X, "to_dask_array"):
+        X = X.to_dask_array(lengths=True)
+    if X.ndim != 2:
+        raise MuteError(f"X must be a matrix, not a dask array of shape {X.shape}")
+    if X.dtype.kind not in "fiub":
+        raise MuteError(f"X must hold numbers, not {X.dtype}")
+    dtype = np.dtype(np.float32 if X.dtype in (np.float16, np.float32) else np.float64)
+    if np.isnan(X.shape[1]):
+        raise MuteError("X is a dask array of unknown width; give one whose columns are known")
+    X = X.rechunk({1: -1})
+    if any(np.isnan(n) for n in X.chunks[0]):
+        X = X.compute_chunk_sizes()
+    if X.shape[0] == 0 or X.shape[1] == 0:
+        raise MuteError(f"X has shape {X.shape}; at least one row and one column are needed")
+    return da.map_blocks(_checked, X, width=X.shape[1], kind=dtype.name, dtype=dtype, meta=np.empty((0, 0), dtype))
+
+
+def _checked(block: NDArray, width: int, kind: str, block_info: Any = None) -> NDArray:
+    if not block_info:
+        return block.astype(kind)
+    (start, stop), _ = block_info[0]["array-location"]
+    if block.shape != (stop - start, width):
+        raise MuteError(
+            f"the block of rows {start} to {stop - 1} has shape {block.shape}, where {(stop - start, width)} was announced"
+        )
+    return block.astype(kind, copy=False)
+
+
+def _bundle_sizes(chunks: tuple[int, ...]) -> list[int]:
+    """Rows of each bundle: whole pieces, near the edges of the chunks, so that few rows have to move."""
+    n, edges = sum(chunks), np.cumsum(chunks)
+    ideal = n / min(_BUNDLES_PER_THREAD * _n_threads(), -(-n // PIECE_ROWS))
+    cuts = []
+    for goal in np.arange(ideal, n, ideal):
+        near = edges[np.abs(edges - goal).argmin()]
+        cut = near if abs(near - goal) < ideal / 3 else goal
+        cuts.append(int(round(cut / PIECE_ROWS)) * PIECE_ROWS)
+    ends = sorted({0, n, *(c for c in cuts if 0 < c < n)})
+    return np.diff(ends).tolist()
+
+
+def _n_threads() -> int:
+    """Threads of the cluster, or of this process."""
+    from mute.threads import resolve_threads
+
+    try:
+        from distributed import default_client
+
+        return max(sum(default_client().nthreads().values()), 1)
+    except (ImportError, ValueError):
+        return resolve_threads(None)
+
+
+def _labels(given: Any, X: Any, sizes: list[int], name: str) -> list[Any]:
+    """The labels of each bundle."""
+    if hasattr(given, "to_dask_array"):
+        given = given.to_dask_array(lengths=True)
+    if given.ndim == 2 and given.shape[1] == 1:
+        given = given[:, 0]
+    if given.ndim != 1:
+        raise MuteError(f"{name} must be one-dimensional, not of shape {given.shape}")
+    if any(np.isnan(n) for n in given.chunks[0]):
+        given = given.compute_chunk_sizes()
+    if given.shape[0] != X.shape[0]:
+        raise MuteError(f"{name} has {given.shape[0]} labels for {X.shape[0]} rows; give one label for each row")
+    return list(given.rechunk((tuple(sizes),)).to_delayed().ravel())
+
+
+def _distinct(labels: NDArray, start: int, name: str) -> set[Any]:
+    try:
+        return set(label_array(labels, name).tolist())
+    except MuteError as error:
+        raise MuteError(f"rows {start} to {start + len(labels) - 1}: {error}") from error
+    except TypeError as error:
+        raise MuteError(f"labels must be hashable (text, numbers, tuples): {error}") from error
+
+
+def _encode(labels: NDArray, encoder: LabelEncoder, name: str) -> NDArray[np.integer]:
+    return encoder.encode(label_array(labels, name), name).astype(np.min_scalar_type(len(encoder)))
+
+
+def _cut(block: NDArray, z: NDArray[np.integer], start: int) -> list[Raw]:
+    parts = [slice(s, s + PIECE_ROWS) for s in range(0, len(block), PIECE_ROWS)]
+    return [Raw(start + part.start, np.ascontiguousarray(block[part]), z[part]) for part in parts]
+
+
+def map_dask(estimator: Any, method: str, X: Any, labels: dict[str, Any]) -> Any:
+    """A method of a fitted estimator on every block: a lazy dask array."""
+    dask = _dask()
+    da = dask.array
+    if hasattr(X, "to_dask_array"):
+        X = X.to_dask_array()
+    if X.ndim != 2:
+        raise MuteError(f"X must be a matrix, not a dask array of shape {X.shape}")
+    if not np.isnan(X.shape[1]) and X.shape[1] != estimator.n_features_in_:
+        raise MuteError(
+            f"X has {X.shape[1]} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
+            "features as input"
+        )
+    X = X.rechunk({1: -1})
+    dtype = np.dtype(np.float32 if X.dtype in (np.float16, np.float32) else np.float64)
+    beside, same = {}, {}
+    for name, given in labels.items():
+        if hasattr(given, "__dask_graph__"):
+            given = given.to_dask_array() if hasattr(given, "to_dask_array") else given
+            beside[name] = given.rechunk((X.chunks[0],)) if not any(map(np.isnan, X.chunks[0])) else given
+        elif per_row(estimator, given):
+            if any(map(np.isnan, X.chunks[0])):
+                X = X.compute_chunk_sizes()
+            array = label_array(given, name)
+            if len(array) != X.shape[0]:
+                raise MuteError(f"{name} has {len(array)} labels for {X.shape[0]} rows; give one label for each row")
+            beside[name] = da.from_array(array, chunks=(X.chunks[0],))
+        else:
+            same[name] = given
+    model = dask.delayed(estimator, pure=False, traverse=False)
+    columns = [array[:, None] for array in beside.values()]
+    return da.map_blocks(
+        _apply, X, *columns, model=model, method=method, names=tuple(beside), same=same, dtype=dtype,
+        chunks=X.chunks, meta=np.empty((0, 0), dtype),
+    )  # fmt: skip
+
+
+def _apply(
+    block: NDArray, *columns: NDArray, model: Any, method: str, names: tuple, same: dict, block_info: Any = None
+) -> Any:
+    told = {name: column[:, 0] for name, column in zip(names, columns, strict=True)}
+    try:
+        return getattr(model, method)(block, **told, **same)
+    except MuteError as error:
+        start, stop = block_info[0]["array-location"][0] if block_info else (0, len(block))
+        raise MuteError(f"rows {start} to {stop - 1}: {error}") from error

@@ -1,0 +1,171 @@
+"""Rows that come in blocks: a matrix on disk, an iterator, dask's collections. Fitted on, and mapped, without being whole.
+
+`ConceptEstimator` asks here first; arrays never come this way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.errors import MuteError
+from mute.holders import FileHolder, Holder, MemoryHolder, SpooledRows, scratch_file, suggest_scratch
+from mute.pieces import PIECE_ROWS
+from mute.validation import LabelEncoder, check_length, concept_of
+
+__all__ = ["come_in_blocks", "fits_in_memory", "hold_blocks", "is_dask", "over_blocks"]
+
+_BLOCK = 8 * PIECE_ROWS
+
+
+def is_dask(X: Any) -> bool:
+    """Whether this is a collection of dask; does not import it."""
+    return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(X, "__dask_graph__")
+
+
+def come_in_blocks(X: Any) -> bool:
+    """Whether rows come in blocks: from `mute.open_matrix`, an iterator, or dask."""
+    return hasattr(X, "row_blocks") or isinstance(X, Iterator) or is_dask(X)
+
+
+def fits_in_memory(X: Any, scratch: Any) -> bool:
+    """Whether a matrix on disk is to be read as a whole."""
+    if not hasattr(X, "row_blocks"):
+        return False
+    size = X.shape[0] * X.shape[1] * X.dtype.itemsize
+    return scratch is None or (isinstance(scratch, str) and scratch == "auto" and not suggest_scratch(size))
+
+
+def hold_blocks(X: Any, y: Any, concept: Any, scratch: Any, n_threads: int) -> tuple[Holder, LabelEncoder]:
+    """Keep rows that come in blocks as pieces, with their labels encoded.
+
+    Parameters
+    ----------
+    X : matrix of `mute.open_matrix`, iterator of blocks, dask array or data frame
+        The iterator gives arrays of shape (m, D) or pairs of such an array and the labels of its rows.
+    y, concept
+        As `fit` takes them.
+    scratch
+        The setting of the estimator.
+    """
+    if is_dask(X):
+        from mute.backends.dask import hold_dask
+
+        return hold_dask(X, y, concept)
+    folder = None if scratch in (None, "auto") else scratch
+    if hasattr(X, "row_blocks"):
+        encoder, z = LabelEncoder.fit(concept_of(X.shape[0], y, concept))
+        file = scratch_file(folder, X.shape[0] * X.shape[1] * X.dtype.itemsize)
+        try:
+            rows = SpooledRows(X.row_blocks(_BLOCK), X.shape[1], X.dtype, file)
+        except BaseException:
+            file.close()
+            raise
+        return FileHolder(rows, z, n_threads, file), encoder
+    blocks = _Blocks(X)
+    if scratch is None:
+        whole = np.concatenate(list(blocks))
+        encoder, z = blocks.labels(y, concept)
+        return MemoryHolder(whole, z, n_threads), encoder
+    file = scratch_file(folder, None)
+    try:
+        rows = SpooledRows(blocks, blocks.width, blocks.dtype, file)
+        encoder, z = blocks.labels(y, concept)
+    except BaseException:
+        file.close()
+        raise
+    return FileHolder(rows, z, n_threads, file), encoder
+
+
+class _Blocks:
+    """The blocks of an iterator, checked to fit together; labels that come with them are kept."""
+
+    def __init__(self, blocks: Iterator[Any]) -> None:
+        first = next(blocks, None)
+        if first is None:
+            raise MuteError("X is an iterator that gives no block; give blocks of rows")
+        self._all, self._rows, self._labels = chain([first], blocks), 0, []
+        block = np.asarray(first[0] if isinstance(first, tuple) else first)
+        self.width = block.shape[1] if block.ndim == 2 else 0
+        self.dtype = np.dtype(np.float32 if block.dtype in (np.float16, np.float32) else np.float64)
+
+    def __iter__(self) -> Iterator[NDArray[np.floating]]:
+        for i, given in enumerate(self._all):
+            block, labels = given if isinstance(given, tuple) else (given, None)
+            block = np.asarray(block)
+            if block.ndim != 2 or block.dtype.kind not in "fiub":
+                raise MuteError(
+                    f"block {i} of X must be a matrix of numbers, not of shape {block.shape} and dtype {block.dtype}"
+                )
+            if block.shape[1] != self.width:
+                raise MuteError(
+                    f"block {i} of X (from row {self._rows} on) has {block.shape[1]} columns, the first has {self.width}"
+                )
+            if self.dtype == np.float32 and block.dtype not in (np.float16, np.float32):
+                raise MuteError(f"block {i} of X is {block.dtype}, the first is of single precision; give all alike")
+            if labels is not None:
+                self._labels.append(concept_of(len(block), labels, None))
+            self._rows += len(block)
+            yield block.astype(self.dtype, copy=False)
+
+    def labels(self, y: Any, concept: Any) -> tuple[LabelEncoder, NDArray[np.int64]]:
+        """The labels that came with the blocks, or those given beside them; after all blocks have come."""
+        if not self._labels:
+            return LabelEncoder.fit(concept_of(self._rows, y, concept))
+        if y is not None or concept is not None:
+            raise MuteError("labels came with the blocks of X and beside it; give them once")
+        labels = np.concatenate(self._labels)
+        check_length(labels, self._rows, "X")
+        return LabelEncoder.fit(labels)
+
+
+def over_blocks(estimator: Any, method: str, X: Any, **labels: Any) -> Any:
+    """Call a method of a fitted estimator on every block of X; `labels` hold one label for each row, or one for all.
+
+    A matrix gives a matrix, whose rows are computed when they are read; an iterator gives an iterator; dask's
+    collections give a dask array, which is lazy.
+    """
+    if is_dask(X):
+        from mute.backends.dask import map_dask
+
+        return map_dask(estimator, method, X, labels)
+    if hasattr(X, "row_blocks"):
+        from mute.tables.mapped import MappedMatrix
+
+        return MappedMatrix(X, _call(estimator, method, labels, X.shape[0]))
+    return _mapped(X, _call(estimator, method, labels, None))
+
+
+def _mapped(blocks: Iterator[Any], work: Any) -> Iterator[NDArray[np.floating]]:
+    start = 0
+    for block in blocks:
+        yield work(block, start)
+        start += len(block)
+
+
+def _call(estimator: Any, method: str, labels: dict[str, Any], n_rows: int | None) -> Any:
+    each = {name: per_row(estimator, given) for name, given in labels.items()}
+    for name, given in labels.items():
+        if each[name] and n_rows is not None and len(given) != n_rows:
+            raise MuteError(f"{name} has {len(given)} labels for {n_rows} rows; give one label for each row")
+
+    def work(block: NDArray, start: int) -> NDArray[np.floating]:
+        part = slice(start, start + len(block))
+        told = {name: given[part] if each[name] else given for name, given in labels.items()}
+        try:
+            return getattr(estimator, method)(block, **told)
+        except MuteError as error:
+            raise MuteError(f"rows {part.start} to {part.stop - 1}: {error}") from error
+
+    return work
+
+
+def per_row(estimator: Any, given: Any) -> bool:
+    """Whether labels are one for each row, not one for all."""
+    if given is None or isinstance(given, str | bytes) or not hasattr(given, "__len__"):
+        return False
+    return not estimator._encoder.holds(given)
