@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mute.gaussianize import RBIG
     from mute.io import load
     from mute.marginals import Histogram, Quantile
+    from mute.tables import open_matrix
 
 __version__ = "0.1.0"
 
@@ -29,6 +30,7 @@ __all__ = [
     "audit",
     "datasets",
     "load",
+    "open_matrix",
 ]
 
 # Names are imported when first used: `import mute` alone must stay fast and free of heavy packages.
@@ -41,6 +43,7 @@ _HOMES = {
     "Report": "mute.evaluation.report",
     "audit": "mute.evaluation.audit",
     "load": "mute.io",
+    "open_matrix": "mute.tables",
 }
 
 

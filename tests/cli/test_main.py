@@ -143,7 +143,7 @@ def test_list_of_methods(cli):
 
 @pytest.mark.parametrize("suffix", ["npy", "npz", "safetensors", "parquet", "csv"])
 def test_every_kind_of_output_can_be_read_again(cli, folder, tmp_path, model, rows, suffix):
-    from mute.cli.tables import open_matrix
+    from mute.tables import open_matrix
 
     path, eraser = model
     out = tmp_path / f"q.{suffix}"
@@ -345,7 +345,7 @@ from mute.cli import main
 import mute
 mute.load(sys.argv[2]).transform([[0.0] * 4] * 20000)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-from mute.cli.tables import open_matrix
+from mute.tables import open_matrix
 blocks = 0
 eraser = mute.load(sys.argv[2])
 for block in open_matrix(sys.argv[1]).row_blocks(main._BLOCK_ROWS):

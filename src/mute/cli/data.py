@@ -167,8 +167,8 @@ def encode(
     quiet: Quiet = False,
 ) -> None:
     """Turn texts into embeddings: mute data encode bios.csv:text -o X.npy --encoder minilm"""
-    from mute.cli.tables import open_writer
     from mute.cli.texts import read_texts
+    from mute.tables import open_writer
     from mute.text.encoders import load_encoder
     from mute.text.encoding import encode as encode_texts
     from mute.text.encoding import forget

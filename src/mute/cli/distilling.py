@@ -67,9 +67,9 @@ def distill(
     quiet: Quiet = False,
 ) -> None:
     """Copy a model into a faster one: mute distill gender.safetensors X.npy -o fast.safetensors"""
-    from mute.cli.tables import split_spec
     from mute.files import check_target
     from mute.methods import make
+    from mute.tables import split_spec
 
     check_target(output)
     teacher = _load(model, None)
@@ -110,8 +110,8 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Write a model for places without this package: mute export fast.safetensors -o fast.onnx --check X.npy"""
-    from mute.cli.tables import open_matrix
     from mute.export import to_onnx, to_pt2
+    from mute.tables import open_matrix
 
     console = _console(quiet)
     kind = output.suffix.lower()

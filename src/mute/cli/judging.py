@@ -180,7 +180,7 @@ def _writer(output: Path) -> Callable[[Any], None]:
 
 def _read(x: str, concept: str, task: str | None) -> tuple[Any, Any, Any]:
     """Labels, task labels and rows; columns that hold labels are not part of the rows."""
-    from mute.cli.tables import open_matrix, read_labels, split_spec
+    from mute.tables import open_matrix, read_labels, split_spec
 
     specs = [s for s in (concept, task) if s is not None]
     beside = [split_spec(s)[1] or "" for s in specs if split_spec(s)[0] == split_spec(x)[0]]
@@ -192,7 +192,7 @@ def _read(x: str, concept: str, task: str | None) -> tuple[Any, Any, Any]:
 
 
 def _matrix(spec: str) -> Any:
-    from mute.cli.tables import open_matrix
+    from mute.tables import open_matrix
 
     return open_matrix(spec).to_numpy()
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from rich.console import Console
 
-    from mute.cli.tables import Matrix
+    from mute.tables import Matrix
 
 __all__ = ["app", "run"]
 
@@ -175,10 +175,10 @@ def fit(
     """Fit an eraser: mute fit X.npy --concept labels.csv:gender -o gender.safetensors"""
     from threadpoolctl import threadpool_limits
 
-    from mute.cli.tables import open_matrix, read_labels, split_spec
     from mute.eraser import MUtE
     from mute.files import check_target
     from mute.methods import make, method_of
+    from mute.tables import open_matrix, read_labels, split_spec
 
     check_target(output)
     settings: dict[str, Any] = {"random_state": seed} | _settings(set_ or [])
@@ -283,7 +283,7 @@ def counterfactual(
     quiet: Quiet = False,
 ) -> None:
     """Move rows to another label: mute counterfactual gender.safetensors X.npy --to female -o X_cf.npy"""
-    from mute.cli.tables import read_labels, split_spec
+    from mute.tables import read_labels, split_spec
 
     eraser = _load(model, threads, "counterfactual")
     label = _parse_label(eraser, to)
@@ -387,7 +387,7 @@ def _check_lengths(name: str, labels: np.ndarray, matrix: Matrix) -> None:
 
 def _open_with_labels(x: str, concept: str | None) -> tuple[Matrix, np.ndarray | None]:
     """The rows, and their labels if there are any; a column of labels beside the rows is none of them."""
-    from mute.cli.tables import open_matrix, read_labels, split_spec
+    from mute.tables import open_matrix, read_labels, split_spec
 
     if concept is None:
         return open_matrix(x), None
@@ -415,7 +415,7 @@ def _stream(
     extra: dict[str, np.ndarray] | None = None,
 ) -> None:
     """Read, transform and write block by block."""
-    from mute.cli.tables import open_writer
+    from mute.tables import open_writer
 
     matrix, labels = _open_with_labels(x, concept)
     for name, values in (extra or {}).items():

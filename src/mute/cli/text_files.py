@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.cli.readers import readable
-from mute.cli.tables import read_labels
 from mute.cli.texts import _json_lines, read_texts
 from mute.errors import MuteError
 from mute.files import check_target, write_atomically
+from mute.tables import read_labels
+from mute.tables.readers import readable
 from mute.text.counterfactual import Counterfactuals
 
 __all__ = ["check_output", "label_of", "labels_for", "read_concept", "read_corpus", "read_words", "write_texts"]

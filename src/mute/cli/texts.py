@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mute.cli.columns import check_unique, delimited_rows, import_arrow
-from mute.cli.readers import listed, pick, readable
-from mute.cli.tables import _locate
 from mute.datasets import read_pickle
 from mute.errors import MuteError
+from mute.tables.columns import check_unique, delimited_rows, import_arrow
+from mute.tables.opening import _locate
+from mute.tables.readers import listed, pick, readable
 
 __all__ = ["read_texts"]
 

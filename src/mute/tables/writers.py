@@ -15,9 +15,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from mute.cli.columns import import_arrow
 from mute.errors import MuteError
 from mute.files import check_target, write_atomically
+from mute.tables.columns import import_arrow
 
 __all__ = ["MatrixWriter", "open_writer"]
 

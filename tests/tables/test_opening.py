@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from mute.cli.columns import import_arrow
-from mute.cli.tables import open_matrix, open_writer, read_labels, split_spec
 from mute.errors import MuteError
+from mute.tables import open_matrix, open_writer, read_labels, split_spec
+from mute.tables.columns import import_arrow
 
 KINDS = [".npy", ".npz", ".safetensors", ".parquet", ".csv", ".tsv"]
 TEXT = (".csv", ".tsv")
@@ -96,7 +96,7 @@ class TestRoundTrip:
 
     def test_parquet_row_groups_are_bounded(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pq = import_arrow().parquet
-        monkeypatch.setattr("mute.cli.writers._GROUP_BYTES", 3 * 4 * 8)
+        monkeypatch.setattr("mute.tables.writers._GROUP_BYTES", 3 * 4 * 8)
         path = save(tmp_path / "x.parquet", matrix(), size=2)
         with pq.ParquetFile(path) as file:
             assert file.metadata.num_row_groups > 1

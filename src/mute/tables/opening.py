@@ -1,4 +1,4 @@
-"""How the command line names the matrices and labels it reads: ``PATH`` or ``PATH:SELECTOR``."""
+"""How matrices and labels in files are named: ``PATH`` or ``PATH:SELECTOR``."""
 
 import os
 import re
@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.cli.columns import DelimitedMatrix, ParquetMatrix, check_unique, delimited_rows, import_arrow
-from mute.cli.readers import ArrayMatrix, Matrix, npy_array, npz_array, pick, readable, safetensors_array
-from mute.cli.writers import MatrixWriter, open_writer
 from mute.errors import MuteError
+from mute.tables.columns import DelimitedMatrix, ParquetMatrix, check_unique, delimited_rows, import_arrow
+from mute.tables.readers import ArrayMatrix, Matrix, npy_array, npz_array, pick, readable, safetensors_array
 
-__all__ = ["Matrix", "MatrixWriter", "open_matrix", "open_writer", "read_labels", "split_spec"]
+__all__ = ["open_matrix", "read_labels", "split_spec"]
 
 _MATRICES = (".npy", ".npz", ".safetensors", ".parquet", ".csv", ".tsv")
 _LABELS = (*_MATRICES, ".txt")

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.cli.readers import Matrix, listed, pick, readable
 from mute.errors import MuteError, missing_extra
+from mute.tables.readers import Matrix, listed, pick, readable
 
 __all__ = ["DelimitedMatrix", "ParquetMatrix", "check_unique", "delimited_rows", "import_arrow"]
 
