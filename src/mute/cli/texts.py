@@ -8,8 +8,8 @@ from typing import Any
 from mute.datasets import read_pickle
 from mute.errors import MuteError
 from mute.tables.columns import check_unique, delimited_rows, import_arrow
-from mute.tables.opening import _locate
 from mute.tables.readers import listed, pick, readable
+from mute.tables.specs import locate
 
 __all__ = ["read_texts"]
 
@@ -43,7 +43,7 @@ def read_texts(spec: str) -> list[str]:
     >>> read_texts(f"{path}:text")
     ['Yes, she did.', '']
     """
-    path, selector = _locate(spec, _READERS)
+    path, selector = locate(spec, _READERS)
     texts = _READERS[path.suffix.lower()](path, selector)
     if not texts:
         raise MuteError(f"{spec} holds no texts: at least one is needed")

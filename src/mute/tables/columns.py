@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError, missing_extra
-from mute.tables.readers import Matrix, listed, pick, readable
+from mute.tables.readers import Matrix, NoRowsError, listed, pick, readable
 
 __all__ = ["DelimitedMatrix", "ParquetMatrix", "check_unique", "delimited_rows", "import_arrow"]
 
@@ -69,6 +69,8 @@ class ParquetMatrix(Matrix):
     def __init__(self, path: Path, selector: str | None, exclude: Collection[str]) -> None:
         with readable(path), import_arrow().parquet.ParquetFile(path) as file:
             schema, n_rows = file.schema_arrow, file.metadata.num_rows
+        if n_rows == 0:
+            raise NoRowsError(f"{path} has columns but no rows: at least one is needed")
         types = dict(zip(schema.names, schema.types, strict=True))
         names = _parquet_names(path, types, exclude) if selector is None else _pick_many(path, selector, schema.names)
         check_unique(path, names, schema.names)
@@ -77,17 +79,17 @@ class ParquetMatrix(Matrix):
             kind = types[name].value_type if self._list else types[name]
             if not _is_numeric(kind):
                 raise _not_numeric(path, name, f"is {types[name]}")
-        if n_rows == 0:
-            raise MuteError(f"{path} has columns but no rows: at least one is needed")
         self._names = names
         self.path = path
         if self._list:
-            width, dtype = self._list_width(), _arrow_dtype(types[names[0]].value_type)
+            width, dtype = self._list_width(types[names[0]]), _arrow_dtype(types[names[0]].value_type)
         else:
             width, dtype = len(names), np.result_type(*(_arrow_dtype(types[name]) for name in names))
         super().__init__(path, (n_rows, width), dtype, None if self._list else names)
 
-    def _list_width(self) -> int:
+    def _list_width(self, kind: Any) -> int:
+        if import_arrow().types.is_fixed_size_list(kind):
+            return int(kind.list_size)
         for _, batch in self._batches(1):
             row = batch.column(self._names[0])[0].as_py()
             if row is None:

@@ -1,7 +1,6 @@
 """Arrays on disk as matrices that are read block by block."""
 
 import difflib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,12 +13,24 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.files import release_pages
 
-__all__ = ["ArrayMatrix", "Matrix", "listed", "npy_array", "npz_array", "pick", "readable", "safetensors_array"]
+__all__ = [
+    "ArrayMatrix",
+    "Matrix",
+    "NoRowsError",
+    "float_dtype",
+    "listed",
+    "matrix_shape",
+    "npz_array",
+    "objects_refused",
+    "pick",
+    "readable",
+]
 
 _BLOCK_BYTES = 1 << 23
-_SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"} | {
-    f"{sign}{8 * size}": f"<{sign.lower()}{size}" for sign in "IU" for size in (1, 2, 4, 8)
-}
+
+
+class NoRowsError(MuteError):
+    """A file that is right but for having no rows, which is no fault where there are other files."""
 
 
 class Matrix(ABC):
@@ -33,13 +44,16 @@ class Matrix(ABC):
         float32 or float64 as stored; float16 and bfloat16 become float32, everything else float64.
     columns : list of str or None
         Names of the columns, where the file has them.
+    path : pathlib.Path
+        Where it is: a file, a folder, or the pattern of many files.
     """
 
     def __init__(
         self, path: Path, shape: tuple[int, int], dtype: np.dtype[Any], columns: list[str] | None = None
     ) -> None:
         if 0 in shape:
-            raise MuteError(f"{path} holds a matrix of shape {shape}: at least one row and one column are needed")
+            kind = NoRowsError if shape[0] == 0 else MuteError
+            raise kind(f"{path} holds a matrix of shape {shape}: at least one row and one column are needed")
         self.path = path
         self.shape = shape
         self.dtype = dtype
@@ -51,16 +65,16 @@ class Matrix(ABC):
         Parameters
         ----------
         size : int
-            Most rows in one block, at least 1.
+            Rows in one block, at least 1; the last one may have fewer.
 
         Returns
         -------
-        iterator of ndarray of shape (<= size, n_columns)
-            C-contiguous, writable and of `dtype`; only the current block is held.
+        iterator of ndarray of shape (size, n_columns)
+            C-contiguous, writable and of `dtype`; no more than a few blocks are held at a time.
         """
         if size < 1:
             raise MuteError(f"a block of {size} rows is impossible: give a size of at least 1")
-        return self._complete(self._blocks(size))
+        return _even(self._complete(self._blocks(size)), size)
 
     def to_numpy(self) -> NDArray[Any]:
         """Read the whole matrix."""
@@ -86,58 +100,30 @@ class Matrix(ABC):
 
 
 class ArrayMatrix(Matrix):
-    """An array in memory or in a memory map (.npy, .npz, .safetensors).
+    """An array in memory (.npz) or in a memory map.
 
     Parameters
     ----------
     path : pathlib.Path
         For messages only.
     array : ndarray of shape (n_rows, n_columns)
-        Numbers of any kind, or the raw bits (uint16) of bfloat16 numbers.
-    bfloat16 : bool
-        Whether `array` holds such bits.
+        Numbers of any kind.
     """
 
-    def __init__(self, path: Path, array: NDArray[Any], *, bfloat16: bool = False) -> None:
-        if array.dtype.kind not in "biuf":
-            raise MuteError(f"{path} holds {array.dtype} values, which are not numbers: save real numbers instead")
-        if array.ndim != 2:
-            raise MuteError(
-                f"{path} holds an array of shape {array.shape}: a matrix has 2 dimensions, rows and columns"
-            )
-        super().__init__(path, array.shape, np.dtype(np.float32) if bfloat16 else _float_dtype(array.dtype))
+    def __init__(self, path: Path, array: NDArray[Any]) -> None:
+        super().__init__(path, matrix_shape(path, array.shape, array.dtype), float_dtype(array.dtype))
         self._array = array
-        self._bfloat16 = bfloat16
 
     def to_numpy(self) -> NDArray[Any]:
         """Read the whole matrix; no copy, but the (read-only) memory map, where the file holds it as it is."""
-        if self._array.dtype == self.dtype and self._array.flags.aligned:
-            return self._array
-        return super().to_numpy()
+        return self._array if self._array.dtype == self.dtype else super().to_numpy()
 
     def _blocks(self, size: int) -> Iterator[NDArray[Any]]:
         for start in range(0, self.shape[0], size):
             rows = np.array(self._array[start : start + size], order="C", subok=False)
             # Dropped, the process stays as small as one block.
             release_pages(self._array)
-            if self._bfloat16:
-                # A bfloat16 is the upper half of a float32.
-                yield (rows.astype(np.uint32) << 16).view(np.float32)
-            else:
-                yield rows.astype(self.dtype, copy=False)
-
-
-def npy_array(path: Path) -> NDArray[Any]:
-    """Map the array of a .npy file into memory, read-only."""
-    with readable(path):
-        try:
-            return np.lib.format.open_memmap(path, mode="r")
-        except ValueError as error:
-            with open(path, "rb") as file:
-                # How the header spells an object dtype.
-                if b"'|O" in file.read(4096):
-                    raise _objects(path) from error
-            raise
+            yield rows.astype(self.dtype, copy=False)
 
 
 def npz_array(path: Path, key: str | None) -> NDArray[Any]:
@@ -149,38 +135,9 @@ def npz_array(path: Path, key: str | None) -> NDArray[Any]:
             array: NDArray[Any] = np.asanyarray(archive[key])
         except ValueError as error:
             if "allow_pickle" in str(error):
-                raise _objects(path) from error
+                raise objects_refused(path) from error
             raise
         return array
-
-
-def safetensors_array(path: Path, key: str | None) -> tuple[NDArray[Any], str]:
-    """Map one tensor of a .safetensors file into memory.
-
-    Returns
-    -------
-    array : ndarray
-        Read-only; bfloat16 numbers as their uint16 bits.
-    kind : str
-        The format's name of the element type, such as ``"F32"`` or ``"BF16"``.
-    """
-    from safetensors import safe_open
-
-    with readable(path):
-        with safe_open(path, framework="np") as file:
-            # safetensors validates the header and all offsets here. Its own slices need ml_dtypes for bfloat16,
-            # so the bytes themselves are mapped by numpy.
-            key = pick(path, key, list(file.keys()), "tensor")
-        with open(path, "rb") as raw:
-            length = int.from_bytes(raw.read(8), "little")
-            entry = json.loads(raw.read(length))[key]
-        if entry["dtype"] not in _SAFETENSORS:
-            raise MuteError(f"{path}: tensor {key!r} is {entry['dtype']}, which cannot be read: save it as F32 instead")
-        shape, dtype = tuple(entry["shape"]), np.dtype(_SAFETENSORS[entry["dtype"]])
-        if 0 in shape:
-            return np.empty(shape, dtype), entry["dtype"]
-        offset = 8 + length + entry["data_offsets"][0]
-        return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape), entry["dtype"]
 
 
 @contextmanager
@@ -220,10 +177,41 @@ def listed(names: Sequence[str], most: int = 20) -> str:
     return (", ".join(names[:most]) or "nothing") + more
 
 
-def _objects(path: Path) -> MuteError:
+def objects_refused(path: Path) -> MuteError:
+    """The error for arrays of Python objects."""
     # They are pickled, and to unpickle a file is to run it.
     return MuteError(f"{path} holds Python objects, which are never loaded: save plain numbers or strings instead")
 
 
-def _float_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
+def float_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
+    """The precision in which numbers of this kind are read."""
     return np.dtype(np.float32) if stored.kind == "f" and stored.itemsize <= 4 else np.dtype(np.float64)
+
+
+def matrix_shape(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, int]:
+    """The shape of what is a matrix of numbers."""
+    if dtype.kind not in "biuf":
+        raise MuteError(f"{path} holds {dtype} values, which are not numbers: save real numbers instead")
+    if len(shape) != 2:
+        raise MuteError(f"{path} holds an array of shape {shape}: a matrix has 2 dimensions, rows and columns")
+    return shape
+
+
+def _even(blocks: Iterator[NDArray[Any]], size: int) -> Iterator[NDArray[Any]]:
+    """The same rows in blocks of `size`, made from blocks of no more; the last one may have fewer."""
+    pending: list[NDArray[Any]] = []
+    held = 0
+    for block in blocks:
+        if not held and len(block) == size:
+            yield block
+            continue
+        pending.append(block)
+        held += len(block)
+        if held >= size:
+            whole = np.concatenate(pending)
+            held -= size
+            # A copy, since a view of the rest would keep all of it.
+            pending = [whole[size:].copy()] if held else []
+            yield whole[:size]
+    if held:
+        yield np.concatenate(pending)

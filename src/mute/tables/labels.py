@@ -1,0 +1,193 @@
+"""One label for each row, out of files of any kind."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.errors import MuteError
+from mute.tables.columns import check_unique, delimited_rows, import_arrow
+from mute.tables.raw import npy_layout, safetensors_layout
+from mute.tables.readers import npz_array, pick, readable
+from mute.tables.specs import LABELS, Found, Spec, find
+
+__all__ = ["read_labels"]
+
+_INT64 = np.iinfo(np.int64)
+# How the folder is named whose rows have no value.
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+
+def read_labels(spec: Spec) -> NDArray[Any]:
+    """Read one label for each row.
+
+    Parameters
+    ----------
+    spec : str, path-like or list of them
+        ``PATH.npy``, ``PATH.npz:KEY``, ``PATH.safetensors:KEY``, ``PATH.parquet:COLUMN``, ``PATH.csv:COLUMN``,
+        ``PATH.tsv:COLUMN``, or ``PATH.txt`` with one label a line. The selector may be left out when there is only
+        one thing to choose. Folders, patterns and lists stand for many files as in `open_matrix`; where a column is in
+        none of the files but folders are named for it (``gender=f/0.parquet``), it is read from their names.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        Integers, booleans, floats or strings as stored. Labels in text files are integers if every one of them is,
+        else strings.
+
+    Raises
+    ------
+    MuteError
+        If a file is missing, damaged, of an unknown kind or not like the others, or a label is missing (null, NaN or
+        empty).
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "people.csv")
+    >>> with open(path, "w") as file:
+    ...     _ = file.write("name,group\\nAda,2\\nAlan,1\\n")
+    >>> read_labels(f"{path}:group")
+    array([2, 1])
+    """
+    found = find(spec, LABELS)
+    labels = _read_one(found.files[0], found.selector) if found.root is None else _read_many(found)
+    return _checked(found, labels)
+
+
+def _read_one(path: Path, selector: str | None) -> NDArray[Any]:
+    readers: dict[str, Callable[[Path, str | None], NDArray[Any]]] = {
+        ".npy": lambda path, _: npy_layout(path).map(path),
+        ".npz": npz_array,
+        ".safetensors": _safetensors_labels,
+        ".parquet": _parquet_labels,
+        ".txt": lambda path, _: _line_labels(path),
+    }
+    return readers.get(path.suffix.lower(), _delimited_labels)(path, selector)
+
+
+def _read_many(found: Found) -> NDArray[Any]:
+    """The labels of one file after the other; those without rows have none."""
+    first, selector = found.files[0], found.selector
+    if first.suffix.lower() == ".parquet":
+        columns, _ = _parquet_columns(first)
+        folders = [name for name in found.partition(first) if name not in columns]
+        selector = pick(found.path, selector, [*columns, *folders], "column")
+        if selector in folders:
+            return _folder_labels(found, selector)
+    parts: list[tuple[Path, NDArray[Any]]] = []
+    for file in found.files:
+        labels = _read_one(file, selector)
+        if labels.size == 0:
+            continue
+        parts.append((file, labels))
+        like, expected = parts[0]
+        if (labels.dtype.kind, labels.ndim) != (expected.dtype.kind, expected.ndim):
+            kinds = [f"{array.dtype} labels of shape {array.shape}" for array in (labels, expected)]
+            raise MuteError(f"{file} holds {kinds[0]} and {like} {kinds[1]}: make all files alike")
+    return np.concatenate([labels for _, labels in parts]) if parts else np.empty(0)
+
+
+def _folder_labels(found: Found, name: str) -> NDArray[Any]:
+    """What the folders say of all rows of the files in them."""
+    values, counts = [], []
+    for file in found.files:
+        value = found.partition(file).get(name)
+        if value is None:
+            raise MuteError(f"{file} is in no folder {name}=..., unlike {found.files[0]}: move it into one")
+        values.append("" if value == _NO_VALUE else value)
+        counts.append(_parquet_columns(file)[1])
+    return np.repeat(_text_labels(values), counts)
+
+
+def _parquet_columns(path: Path) -> tuple[list[str], int]:
+    """Names of the columns, and the number of rows."""
+    with readable(path), import_arrow().parquet.ParquetFile(path) as file:
+        return file.schema_arrow.names, file.metadata.num_rows
+
+
+def _safetensors_labels(path: Path, key: str | None) -> NDArray[Any]:
+    layout = safetensors_layout(path, key)
+    if layout.bfloat16:
+        raise MuteError(f"{path} holds BF16 labels: save them as integers instead")
+    return layout.map(path)
+
+
+def _parquet_labels(path: Path, column: str | None) -> NDArray[Any]:
+    with readable(path), import_arrow().parquet.ParquetFile(path) as file:
+        names = file.schema_arrow.names
+        column = pick(path, column, names, "column")
+        check_unique(path, [column], names)
+        values = file.read(columns=[column]).column(column).combine_chunks()
+        return _arrow_labels(path, column, values)
+
+
+def _arrow_labels(path: Path, column: str, values: Any) -> NDArray[Any]:
+    types = import_arrow().types
+    if types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    kind = values.type
+    text = types.is_string(kind) or types.is_large_string(kind)
+    if not (text or types.is_integer(kind) or types.is_boolean(kind) or types.is_floating(kind)):
+        raise MuteError(f"{path}: column {column!r} is {kind}: labels are integers, strings or booleans")
+    if values.null_count:
+        raise _missing(str(path), values.is_null().to_numpy(False))
+    return np.asarray(values.to_numpy(zero_copy_only=False))
+
+
+def _delimited_labels(path: Path, column: str | None) -> NDArray[Any]:
+    rows = delimited_rows(path)
+    _, header = next(rows, (0, []))
+    column = pick(path, column, header, "column")
+    check_unique(path, [column], header)
+    at = header.index(column)
+    return _text_labels([fields[at] for _, fields in rows])
+
+
+def _line_labels(path: Path) -> NDArray[Any]:
+    with readable(path):
+        lines = path.read_text(encoding="utf-8-sig").rstrip().split("\n")
+    return _text_labels([line.strip() for line in lines])
+
+
+def _text_labels(values: list[str]) -> NDArray[Any]:
+    # Not int() alone: it would also take 1_2, which in a table is an identifier.
+    if values and all(re.fullmatch(r"\s*[+-]?[0-9]+\s*", value) for value in values):
+        numbers = [int(value) for value in values]
+        if min(numbers) >= _INT64.min and max(numbers) <= _INT64.max:
+            return np.array(numbers, dtype=np.int64)
+    return np.array(values, dtype=object)
+
+
+def _checked(found: Found, labels: NDArray[Any]) -> NDArray[Any]:
+    spec = f"{found.path}:{found.selector}" if found.selector else str(found.path)
+    if labels.ndim != 1:
+        raise MuteError(f"{spec} holds an array of shape {labels.shape}: labels have 1 dimension, one label a row")
+    if labels.size == 0:
+        raise MuteError(f"{spec} holds no labels: one for each row is needed")
+    if labels.dtype.kind == "S":
+        with readable(found.path):
+            labels = np.char.decode(labels, "utf-8")
+    if labels.dtype.kind not in "biufUO":
+        raise MuteError(f"{spec} holds {labels.dtype} values: labels are integers, strings or booleans")
+    if labels.dtype.kind == "f":
+        gaps = np.isnan(labels)
+    elif labels.dtype.kind in "UO":
+        gaps = np.array([not str(value).strip() for value in labels])
+    else:
+        gaps = np.zeros(len(labels), dtype=bool)
+    if gaps.any():
+        raise _missing(spec, gaps)
+    return np.array(labels, subok=False)
+
+
+def _missing(spec: str, gaps: NDArray[np.bool_]) -> MuteError:
+    rows = np.flatnonzero(gaps)
+    first = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
+    return MuteError(
+        f"{spec}: {len(rows)} of {len(gaps)} labels are missing (rows {first}, counting from 0), so fill them in or "
+        "drop these rows"
+    )
