@@ -252,7 +252,9 @@ def map_dask(estimator: Any, method: str, X: Any, labels: dict[str, Any]) -> Any
             beside[name] = da.from_array(array, chunks=(X.chunks[0],))
         else:
             same[name] = given
-    model = dask.delayed(estimator, pure=False, traverse=False)
+    bare = copy.copy(estimator)
+    bare.set_callbacks()  # they watch a fit, and may hold what cannot travel
+    model = dask.delayed(bare, pure=False, traverse=False)
     columns = [array[:, None] for array in beside.values()]
     return da.map_blocks(
         _apply, X, *columns, model=model, method=method, names=tuple(beside), same=same, dtype=dtype,

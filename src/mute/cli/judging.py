@@ -58,19 +58,20 @@ def audit(
 ) -> None:
     """Judge an eraser on rows it never saw: mute audit gender.safetensors X.npy --concept z.csv:gender -o audit.html"""
     from mute.evaluation.audit import audit as judge
+    from mute.tables import open_matrix
 
     write = _writer(output)
     if (fit_rows is None) != (fit_concept is None):
         raise MuteError("--fit-rows and --fit-concept go together: rows of the fit, and their labels")
     elsewhere = not model.endswith(".safetensors")
-    subject = _matrix(model) if elsewhere else _load_any(Path(model))
+    subject = open_matrix(model) if elsewhere else _load_any(Path(model))
     if elsewhere and fit_rows is not None and fit_erased is None:
         raise MuteError("rows erased elsewhere need --fit-erased beside --fit-rows: the same rows, erased")
     labels, tasks, matrix = _read(x, concept, task)
     seen: tuple | None = None
     if fit_rows is not None and fit_concept is not None:
         z_fit, _, X_fit = _read(fit_rows, fit_concept, None)
-        seen = (X_fit, z_fit) if not elsewhere else (X_fit, z_fit, _matrix(fit_erased or ""))
+        seen = (X_fit, z_fit) if not elsewhere else (X_fit, z_fit, open_matrix(fit_erased or ""))
     console = _console(quiet)
     with _warnings_shown(console), _steps(quiet) as progress:
         report = judge(
@@ -188,13 +189,7 @@ def _read(x: str, concept: str, task: str | None) -> tuple[Any, Any, Any]:
     read = {s: read_labels(s) for s in specs}
     for spec, labels in read.items():
         _check_lengths(spec, labels, matrix)
-    return read[concept], None if task is None else read[task], matrix.to_numpy()
-
-
-def _matrix(spec: str) -> Any:
-    from mute.tables import open_matrix
-
-    return open_matrix(spec).to_numpy()
+    return read[concept], None if task is None else read[task], matrix
 
 
 @contextmanager

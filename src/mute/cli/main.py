@@ -36,9 +36,10 @@ _BLOCK_ROWS = 16_384
 _INTERRUPTED = 130
 
 _INPUTS = (
-    "Matrices: X.npy (memory-mapped), X.npz:KEY, X.safetensors:KEY, X.parquet (all numeric columns, or "
-    "X.parquet:COLUMN for a list column), X.csv. Labels: the same with :KEY or :COLUMN, or a .txt file with one label "
-    "a line. What is written follows from the suffix in the same way."
+    "Matrices: X.npy, X.npz:KEY, X.safetensors:KEY, X.parquet (all numeric columns, or X.parquet:COLUMN for a list "
+    "column), X.csv. Many files: a folder of .parquet files, or a pattern in quotes, 'part-*.parquet:COLUMN'. Labels: "
+    "the same with :KEY or :COLUMN (also of folders such as gender=f), or a .txt file with one label a line. What is "
+    "written follows from the suffix in the same way."
 )
 
 app = typer.Typer(
@@ -283,13 +284,14 @@ def counterfactual(
     quiet: Quiet = False,
 ) -> None:
     """Move rows to another label: mute counterfactual gender.safetensors X.npy --to female -o X_cf.npy"""
-    from mute.tables import read_labels, split_spec
+    from mute.tables import read_labels
+    from mute.tables.specs import names_files
 
     eraser = _load(model, threads, "counterfactual")
     label = _parse_label(eraser, to)
     targets = None
     if label is None:
-        if not split_spec(to)[0].is_file():
+        if not names_files(to):
             known = ", ".join(str(c) for c in eraser.classes_)
             raise MuteError(f"--to {to!r} is neither a label of the model nor a file; its labels: {known}")
         targets = read_labels(to)

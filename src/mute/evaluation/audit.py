@@ -70,8 +70,9 @@ def audit(
     ----------
     eraser : fitted eraser, or array of shape (n, D')
         Anything with a ``transform``; or the erased rows of `X`, made elsewhere.
-    X : array of shape (n, D)
-        Rows that the eraser was not fitted on.
+    X : array of shape (n, D), or what `mute.open_matrix` gives
+        Rows that the eraser was not fitted on. From disk, as from a memory map, they are read in blocks, of which no
+        more than `most_rows` rows stay; so are rows of the fit and rows erased elsewhere.
     z : array-like of shape (n,)
         Their concept.
     task : array-like of shape (n,), optional

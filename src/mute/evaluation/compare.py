@@ -14,8 +14,9 @@ import numpy as np
 
 from mute.errors import MuteError
 from mute.evaluation.audit import audit, judges_of
+from mute.evaluation.blocks import check_matrix
 from mute.evaluation.report import _deliver, _number, _table
-from mute.evaluation.rows import check_enough_rows, check_matrix, check_task
+from mute.evaluation.rows import check_enough_rows, check_task
 from mute.files import write_atomically
 from mute.methods import METHODS, make, method_of
 from mute.progress import FitProgress
@@ -116,7 +117,7 @@ def compare(
 
     Parameters
     ----------
-    X : array of shape (n, D)
+    X : array of shape (n, D), or what `mute.open_matrix` gives, which is read whole
     z : array-like of shape (n,)
     task : array-like of shape (n,), optional
     methods : "all", comma-separated names or a sequence of them

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.evaluation.adversaries import CODER, PANEL, Adversary, Features, attack
+from mute.evaluation.blocks import blocks_of
 from mute.evaluation.estimates import Estimate, bootstrap
+from mute.moments import Moments
 
 if TYPE_CHECKING:
     from mute.evaluation.rows import Rows, SeenRows
@@ -37,6 +39,8 @@ __all__ = [
 _LEAST_CHANCE = 1e-12
 _NULL_DRAWS = 2000
 _MMD_ROWS, _MMD_DRAWS = 1000, 200
+# Bytes for the covariances of classes that are gathered together.
+_ROOM = 1 << 28
 # Shares of the rows after which the online code learns anew.
 _PREFIXES = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1.0)
 
@@ -285,26 +289,26 @@ def noise_floor(rows: Rows, seen: SeenRows, rng: np.random.Generator) -> Estimat
     return max(found, key=lambda e: e.value)
 
 
-def _whitening(X: NDArray, z: NDArray, n_classes: int) -> Callable[[NDArray, NDArray], NDArray] | None:
+def _whitening(X: Any, z: NDArray, n_classes: int) -> Callable[[NDArray, NDArray], NDArray] | None:
     """Whitening by class; None where a class has too few rows for its covariance."""
     d = X.shape[1]
     if np.bincount(z, minlength=n_classes).min() < 2 * d:
         return None
     maps = []
-    for k in range(n_classes):
-        mine = np.flatnonzero(z == k)
-        total, square = np.zeros(d), np.zeros((d, d))
-        shift = X[mine[0]].astype(np.float64)
-        for start in range(0, len(mine), 8192):
-            block = X[mine[start : start + 8192]].astype(np.float64) - shift
-            total += block.sum(axis=0)
-            square += block.T @ block
-        mean = total / len(mine)
-        values, axes = np.linalg.eigh(square / len(mine) - np.outer(mean, mean))
-        # Directions without spread (rows on a sphere, constant columns) are only shifted.
-        inside = values > 1e-9 * values.max()
-        scale = np.where(inside, 1 / np.sqrt(np.where(inside, values, 1.0)), 0.0)
-        maps.append((mean + shift, (axes * scale) @ axes.T))
+    # One pass for as many classes as there is room for.
+    together = max(1, _ROOM // (8 * d * d))
+    for first in range(0, n_classes, together):
+        moments = Moments(min(together, n_classes - first), d, "class")
+        for start, block in blocks_of(X, 8192):
+            codes = z[start : start + len(block)] - first
+            mine = (codes >= 0) & (codes < len(moments.counts))
+            moments.add(block[mine].astype(np.float64), codes[mine])
+        for mean, covariance in zip(moments.means, moments.class_covariances, strict=True):
+            values, axes = np.linalg.eigh(covariance)
+            # Directions without spread (rows on a sphere, constant columns) are only shifted.
+            inside = values > 1e-9 * values.max()
+            scale = np.where(inside, 1 / np.sqrt(np.where(inside, values, 1.0)), 0.0)
+            maps.append((mean, (axes * scale) @ axes.T))
 
     def whiten(rows: NDArray, labels: NDArray) -> NDArray:
         out = np.empty(rows.shape)

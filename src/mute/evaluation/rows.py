@@ -8,27 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.base import digest_of_rows
 from mute.errors import MuteError
+from mute.evaluation.blocks import as_rows, check_matrix, gather
 from mute.evaluation.subject import Subject
 from mute.routing import stratified_sample
-from mute.validation import LabelEncoder, check_finite, check_length, label_array
+from mute.validation import LabelEncoder, check_length, label_array
 
-__all__ = ["Rows", "SeenRows", "check_matrix"]
+__all__ = ["Rows", "SeenRows", "check_enough_rows", "check_task"]
 
 # Share of the fresh rows that adversaries learn from; the others test them.
 _LEARN = 0.6
 _FEWEST_ROWS = 20
-
-
-def check_matrix(X: Any, name: str) -> NDArray:
-    """`X` as a matrix of finite numbers, still mapped where it was."""
-    array = X if isinstance(X, np.ndarray) else np.asarray(X)
-    if array.ndim != 2 or array.dtype.kind not in "fiu":
-        raise MuteError(f"{name} must be a matrix of numbers, not of shape {array.shape} and dtype {array.dtype}")
-    if array.dtype.kind == "f":
-        check_finite(array, name)
-    return array
 
 
 @dataclass(frozen=True)
@@ -39,14 +29,14 @@ class SeenRows:
     ----------
     X, z, Q : arrays
         As many of them as there are fresh rows to learn from: as they were, their classes, and erased.
-    X_all, z_all : arrays
-        All of them.
+    X_all, z_all
+        All of them; `X_all` may be a matrix on disk.
     """
 
     X: NDArray
     z: NDArray[np.int64]
     Q: NDArray
-    X_all: NDArray
+    X_all: Any
     z_all: NDArray[np.int64]
 
 
@@ -73,23 +63,24 @@ class Rows:
         most: int,
         rng: np.random.Generator,
     ) -> None:
-        X = check_matrix(X, "X")
+        X = as_rows(X, "X")
+        n_rows = X.shape[0]
         labels = label_array(z, "z")
-        check_length(labels, len(X), "z")
+        check_length(labels, n_rows, "z")
         self.encoder, codes = LabelEncoder.fit(labels)
-        self.n_classes, self.n_given, self.class_counts = len(self.encoder), len(X), np.bincount(codes)
+        self.n_classes, self.n_given, self.class_counts = len(self.encoder), n_rows, np.bincount(codes)
         check_enough_rows(self.encoder, self.class_counts)
         self.subject = Subject(eraser, self.encoder, oracle)
-        self._refuse_rows_of_the_fit(X)
-        self.learn_rows, self.test_rows = _split(codes, min(most, len(X)), rng)
-        self.X_learn, self.X_test = X[self.learn_rows], X[self.test_rows]
+        self.learn_rows, self.test_rows = _split(codes, min(most, n_rows), rng)
+        self.X_learn, self.X_test = self._draw(X)
         self.z_learn, self.z_test = codes[self.learn_rows], codes[self.test_rows]
         if self.subject.erased is None:
             self.Q_learn = self.subject.erase(self.X_learn, self.z_learn)
             self.Q_test = self.subject.erase(self.X_test, self.z_test)
         else:
-            self.subject.check_erased(X)
-            self.Q_learn, self.Q_test = self.subject.erased[self.learn_rows], self.subject.erased[self.test_rows]
+            self.subject.check_erased(n_rows)
+            places = [self.learn_rows, self.test_rows]
+            (self.Q_learn, self.Q_test), _ = gather(self.subject.erased, "the erased array", places)
         self.task_encoder: LabelEncoder | None = None
         self.y_learn: NDArray | None = None
         self.y_test: NDArray | None = None
@@ -97,13 +88,17 @@ class Rows:
             self._take_task(task)
         self.seen = None if fit_rows is None else self._take_seen(fit_rows, rng)
 
-    def _refuse_rows_of_the_fit(self, X: NDArray) -> None:
+    def _draw(self, X: Any) -> list[NDArray]:
+        """The rows to learn from and those to test on, unless they are the rows of the fit."""
         known = getattr(self.subject.eraser, "_fitted_on", {})
-        if known.get("rows") == len(X) and known.get("sha256_of_rows") == digest_of_rows(X):
+        suspicious = known.get("rows") == self.n_given
+        drawn, digest = gather(X, "X", [self.learn_rows, self.test_rows], digest=suspicious)
+        if suspicious and known.get("sha256_of_rows") == digest:
             raise MuteError(
                 "these are the very rows that the eraser was fitted on, on which it always looks good; give rows that "
                 "it has never seen, and these as fit_rows for comparison"
             )
+        return drawn
 
     def _take_task(self, task: Any) -> None:
         labels = label_array(task, "task")
@@ -117,21 +112,23 @@ class Rows:
         if not isinstance(fit_rows, tuple) or len(fit_rows) != 2 + elsewhere:
             expected = "(X_fit, z_fit, Q_fit)" if elsewhere else "(X_fit, z_fit)"
             raise MuteError(f"fit_rows must be {expected}, not {type(fit_rows).__name__} of {len(fit_rows)}")
-        X = check_matrix(fit_rows[0], "X_fit")
+        X = as_rows(fit_rows[0], "X_fit")
         if X.shape[1] != self.X_learn.shape[1]:
             raise MuteError(f"X_fit has {X.shape[1]} columns, X has {self.X_learn.shape[1]}")
         labels = label_array(fit_rows[1], "z_fit")
-        check_length(labels, len(X), "z_fit")
+        check_length(labels, X.shape[0], "z_fit")
         z = self.encoder.encode(labels, "z_fit")
         drawn = stratified_sample(z, len(self.X_learn), rng)
+        (X_drawn,), _ = gather(X, "X_fit", [drawn])
         if elsewhere:
-            Q = check_matrix(fit_rows[2], "Q_fit")
-            if len(Q) != len(X) or Q.shape[1] != self.Q_learn.shape[1]:
-                raise MuteError(f"Q_fit has shape {Q.shape}; expected {(len(X), self.Q_learn.shape[1])}")
-            Q = Q[drawn]
+            erased = as_rows(fit_rows[2], "Q_fit")
+            shape = (X.shape[0], self.Q_learn.shape[1])
+            if erased.shape != shape:
+                raise MuteError(f"Q_fit has shape {erased.shape}; expected {shape}")
+            (Q,), _ = gather(erased, "Q_fit", [drawn])
         else:
-            Q = self.subject.erase(X[drawn], z[drawn])
-        return SeenRows(X[drawn], z[drawn], Q, X, z)
+            Q = self.subject.erase(X_drawn, z[drawn])
+        return SeenRows(X_drawn, z[drawn], Q, X, z)
 
     def truth(self, given: tuple | None) -> tuple | None:
         """True counterfactuals of test rows: positions, target codes, rows."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.evaluation.blocks import as_rows, on_disk
 from mute.validation import LabelEncoder, check_finite
 
 __all__ = ["Subject"]
@@ -18,7 +19,7 @@ class Subject:
 
     Parameters
     ----------
-    eraser : fitted estimator with ``transform``, or array of shape (n, D)
+    eraser : fitted estimator with ``transform``, or array or matrix on disk of shape (n, D)
         ``inverse_transform``, ``counterfactual`` and ``route`` are used where it has them.
     encoder : LabelEncoder
     oracle : bool, optional
@@ -26,13 +27,14 @@ class Subject:
 
     Attributes
     ----------
-    erased : array or None
+    erased : array, matrix on disk or None
         The rows, where they were erased elsewhere; `eraser` is None then.
     """
 
     def __init__(self, eraser: Any, encoder: LabelEncoder, oracle: bool | None = None) -> None:
         self.encoder = encoder
-        self.erased: NDArray | None = eraser if isinstance(eraser, np.ndarray) else None
+        elsewhere = isinstance(eraser, np.ndarray) or on_disk(eraser)
+        self.erased: Any = as_rows(eraser, "the erased array") if elsewhere else None
         self.eraser: Any = None if self.erased is not None else eraser
         if self.erased is None and (isinstance(eraser, type) or not hasattr(eraser, "transform")):
             raise MuteError(
@@ -55,12 +57,10 @@ class Subject:
     def _told(self, z: NDArray[np.int64]) -> dict[str, NDArray]:
         return {"concept": self.labels(z)} if self.oracle else {}
 
-    def check_erased(self, X: NDArray) -> None:
+    def check_erased(self, n_rows: int) -> None:
         """Refuse erased rows that do not fit the rows they were made from."""
-        if self.erased is None or self.erased.ndim != 2 or len(self.erased) != len(X):
-            shape = None if self.erased is None else self.erased.shape
-            raise MuteError(f"the erased rows have shape {shape}, but there are {len(X)} rows in X")
-        check_finite(self.erased, "the erased array")
+        if self.erased.shape[0] != n_rows:
+            raise MuteError(f"the erased rows have shape {self.erased.shape}, but there are {n_rows} rows in X")
 
     def erase(self, X: NDArray, z: NDArray[np.int64]) -> NDArray:
         """Erased rows; `z` is used only by an oracle."""

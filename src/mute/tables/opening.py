@@ -30,9 +30,9 @@ def open_matrix(spec: Spec, *, exclude: Collection[str] = ()) -> Matrix:
         Many files, whose rows follow each other (.parquet, .npy, .npz or .safetensors, all of one kind, with the same
         columns and precision):
 
-        - a folder: all .parquet files in it and below, in the order of their paths; names that begin with ``.`` or
-          ``_`` are left out;
-        - a pattern (``data/part-*.parquet``, ``**`` for folders of any depth), in the order of the paths;
+        - a folder: all .parquet files in it and below, in the order of their paths;
+        - a pattern (``data/part-*.parquet``, ``**`` for folders of any depth), in the order of the paths; here and in
+          folders, names that begin with ``.`` or ``_`` are left out;
         - a list of paths, in its own order, each with the same selector or none.
     exclude : collection of str
         Names of columns that are not taken when `spec` selects none, such as that of the labels.

@@ -160,12 +160,15 @@ def _is_pattern(path: Path) -> bool:
 
 def _files_of_pattern(pattern: Path) -> tuple[list[Path], Path]:
     """The files that match, and the folder up to which there is nothing to match."""
-    files = [Path(file) for file in sorted(glob(str(pattern), recursive=True))]
-    if not files:
-        raise MuteError(f"{pattern} matches no file: check the pattern")
     parts = pattern.parts
     fixed = next(at for at, part in enumerate(parts) if any(letter in part for letter in "*?["))
-    return files, Path(*parts[:fixed])
+    root = Path(*parts[:fixed])
+    files = [Path(file) for file in sorted(glob(str(pattern), recursive=True))]
+    if not any(part.startswith("_") for part in parts[fixed:]):
+        files = [file for file in files if not any(part.startswith("_") for part in file.relative_to(root).parts)]
+    if not files:
+        raise MuteError(f"{pattern} matches no file: check the pattern")
+    return files, root
 
 
 def _files_of_list(specs: Sequence[str | os.PathLike[str]]) -> tuple[Path, list[Path], str | None]:

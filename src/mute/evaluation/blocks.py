@@ -1,0 +1,99 @@
+"""Rows for an audit, gathered in one pass over an array, a memory map or a matrix on disk."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.errors import MuteError
+from mute.files import release_pages
+from mute.validation import FiniteCheck, check_finite
+
+__all__ = ["as_rows", "blocks_of", "check_matrix", "gather", "on_disk"]
+
+# The parts in which `mute.base.digest_of_rows` hashes rows; another size would give another hash.
+_BLOCK = 2048
+
+
+def on_disk(X: Any) -> bool:
+    """Whether these are rows to be read in blocks, such as `mute.open_matrix` gives."""
+    return hasattr(X, "row_blocks") and not isinstance(X, np.ndarray)
+
+
+def as_rows(X: Any, name: str) -> Any:
+    """`X` as an array of numbers of shape (n, D), still mapped where it was, or as the matrix on disk that it is."""
+    if on_disk(X):
+        return X
+    array = X if isinstance(X, np.ndarray) else np.asarray(X)
+    if array.ndim != 2 or array.dtype.kind not in "fiu":
+        raise MuteError(f"{name} must be a matrix of numbers, not of shape {array.shape} and dtype {array.dtype}")
+    return array
+
+
+def check_matrix(X: Any, name: str) -> NDArray:
+    """`X` as an array of finite numbers, still mapped where it was; what is on disk is read whole."""
+    rows = as_rows(X, name)
+    array: NDArray = rows.to_numpy() if on_disk(rows) else rows
+    if array.dtype.kind == "f":
+        check_finite(array, name)
+    return array
+
+
+def blocks_of(X: Any, size: int = _BLOCK) -> Iterator[tuple[int, NDArray]]:
+    """Number of its first row, and block, for all rows in order; of a mapped file no more than a block stays."""
+    start = 0
+    blocks = X.row_blocks(size) if on_disk(X) else (X[i : i + size] for i in range(0, len(X), size))
+    for block in blocks:
+        yield start, block
+        start += len(block)
+        if not on_disk(X):
+            release_pages(X)
+
+
+def gather(
+    X: Any, name: str, places: Sequence[NDArray[np.int64]], *, digest: bool = False
+) -> tuple[list[NDArray], str | None]:
+    """Go once through all rows, check that they are finite, and take some.
+
+    Parameters
+    ----------
+    X : array or matrix on disk of shape (n, D)
+    name : str
+        For messages.
+    places : sequence of arrays of int
+        Which rows to take; each in ascending order.
+    digest : bool
+        Hash the rows too.
+
+    Returns
+    -------
+    taken : list of arrays of shape (m, D)
+        For each of `places`.
+    digest : str or None
+        As `mute.base.digest_of_rows` gives it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.arange(12.0).reshape(6, 2)
+    >>> (some, last), _ = gather(X, "X", [np.array([0, 3]), np.array([5])])
+    >>> some.tolist(), last.tolist()
+    ([[0.0, 1.0], [6.0, 7.0]], [[10.0, 11.0]])
+    """
+    check = FiniteCheck(name)
+    taken = [np.empty((len(rows), X.shape[1]), X.dtype) for rows in places]
+    hashes = []
+    for start, block in blocks_of(X):
+        if block.dtype.kind == "f":
+            check.add(block)
+        if digest:
+            hashes.append(hashlib.sha256(np.ascontiguousarray(block).data).digest())
+        for rows, out in zip(places, taken, strict=True):
+            first, stop = np.searchsorted(rows, [start, start + len(block)])
+            out[first:stop] = block[rows[first:stop] - start]
+    check.done()
+    return taken, hashlib.sha256(b"".join(hashes)).hexdigest() if digest else None
