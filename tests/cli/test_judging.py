@@ -151,3 +151,27 @@ def test_an_interrupted_comparison_says_what_it_keeps(cli, folder, tmp_path, sab
     )  # fmt: skip
     assert code == 130 and "1 finished method(s) are kept" in err
     assert [p.name for p in tmp_path.iterdir()] == ["c.parts"]
+
+
+def test_audit_of_a_folder_says_what_it_says_of_the_array(cli, folder, tmp_path) -> None:
+    """Rows in Parquet files whose folders are named for the concept."""
+    pytest.importorskip("pyarrow")
+    from mute.tables import open_writer
+
+    x, z = np.load(folder / "x_new.npy"), np.load(folder / "z_new.npy")
+    for label in ("cat", "dog"):
+        rows = x[z == label]
+        (tmp_path / "data" / f"kind={label}").mkdir(parents=True)
+        for i, part in enumerate((rows[:100], rows[100:])):
+            with open_writer(tmp_path / "data" / f"kind={label}" / f"{i}.parquet", *part.shape, "float64") as writer:
+                writer.write(part)
+    order = np.argsort(z, kind="stable")
+    np.save(tmp_path / "x.npy", x[order])
+    np.save(tmp_path / "z.npy", z[order])
+    reports = []
+    for rows, labels in (("data", "data:kind"), ("data/*/*.parquet:embedding", "data:kind"), ("x.npy", "z.npy")):
+        words = ("audit", folder / "model.safetensors", tmp_path / rows, "--concept", tmp_path / labels)
+        assert cli(*words, "-o", tmp_path / "a.json", *QUICK)[0] == 0
+        reports.append(json.loads((tmp_path / "a.json").read_text()))
+        del reports[-1]["about"]["seconds"]
+    assert reports[0] == reports[1] == reports[2]

@@ -166,6 +166,23 @@ def test_one_target_for_each_row(cli, folder, tmp_path, model, rows):
     np.testing.assert_array_equal(np.load(tmp_path / "cf.npy"), eraser.counterfactual(rows[0], targets))
 
 
+def test_many_files_are_one_matrix(cli, tmp_path, model, rows):
+    """Rows, true labels and targets, each out of two files."""
+    path, eraser = model
+    targets = np.where(np.arange(800) % 2, "cat", "dog")
+    for name, values in (("x", rows[0]), ("z", rows[1]), ("to", targets)):
+        np.save(tmp_path / f"{name}-0.npy", values[:300])
+        np.save(tmp_path / f"{name}-1.npy", values[300:])
+    words = (tmp_path / "x-*.npy", "--concept", tmp_path / "z-*.npy", "-o", tmp_path / "out.npy")
+    assert cli("erase", path, *words)[0] == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), eraser.transform(rows[0], concept=rows[1]))
+    assert cli("counterfactual", path, *words, "--to", tmp_path / "to-*.npy")[0] == 0
+    expected = eraser.counterfactual(rows[0], targets, concept=rows[1])
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected)
+    code, _, err = cli("counterfactual", path, *words, "--to", tmp_path / "nowhere-*.npy")
+    assert code == 1 and "is neither a label of the model nor a file" in err
+
+
 def test_integer_labels_are_recognised_in_text(cli, tmp_path, rows):
     x, z = rows
     np.save(tmp_path / "x.npy", x)

@@ -56,7 +56,7 @@ app = typer.Typer(
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Cores to use; all when not given.")]
 Model = Annotated[Path, typer.Argument(help="A model written by `mute fit`.")]
-Rows = Annotated[str, typer.Argument(metavar="X", help="The embeddings: .npy, .npz:key, .parquet, .csv, ...")]
+Rows = Annotated[str, typer.Argument(metavar="X", help="The embeddings: .npy, .npz:key, .parquet, .csv, a folder, ...")]
 Labels = Annotated[
     str | None,
     typer.Option("--concept", help="True labels of the rows, FILE:COLUMN, in place of the router."),
