@@ -105,3 +105,9 @@ for kind in HOMES:
 print(json.dumps({"torch": "torch" in sys.modules}))
 """
     assert run(code) == {"torch": False}
+
+
+def test_tables_need_neither_the_command_line_nor_what_reads_parquet() -> None:
+    code = "import mute.tables\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    loaded = {module.split(".")[0] for module in run(code)}
+    assert not {"typer", "rich", "pyarrow", "pandas", "safetensors", "sklearn", "scipy"} & loaded

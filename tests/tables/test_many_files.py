@@ -106,6 +106,12 @@ class TestLabels:
     def test_partition(self, folder: Path, spec: str) -> None:
         assert read_labels(f"{folder}{spec}:gender").tolist() == ["f"] * 9 + ["m"] * 11
 
+    def test_partition_of_a_list(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Paths from here and from the root of the disk, side by side."""
+        monkeypatch.chdir(folder)
+        files = ["gender=m/part-0.parquet:gender", f"{folder}/gender=f/part-0.parquet:gender"]
+        assert read_labels(files).tolist() == ["m"] * 11 + ["f"] * 9
+
     def test_partition_of_numbers_and_odd_names(self, tmp_path: Path, rows: NDArray[np.float32]) -> None:
         pytest.importorskip("pyarrow")
         write(tmp_path / "age=31/city=New%20York/0.parquet", rows[:2])

@@ -52,7 +52,7 @@ class Found:
         """
         if self.root is None:
             return {}
-        pairs = [folder.partition("=") for folder in file.relative_to(self.root).parts[:-1]]
+        pairs = [folder.partition("=") for folder in file.parts[len(self.root.parts) : -1]]
         return {unquote(name): unquote(value) for name, equals, value in pairs if name and equals}
 
 
@@ -114,7 +114,7 @@ def find(spec: Spec, suffixes: Collection[str]) -> Found:
             return Found(path, (path,), selector)
     else:
         path, files, selector = _files_of_list(spec)
-        root = Path(os.path.commonpath([file.parent for file in files]))
+        root = Path()
     for file in files:
         if os.path.isdir(file):
             raise MuteError(f"{file} is a directory: give files, or one directory alone")
