@@ -1,4 +1,4 @@
-"""Rows that come in blocks: a matrix on disk, an iterator, dask's collections. Fitted on, and mapped, without being whole.
+"""Rows that come in blocks (a matrix on disk, an iterator, dask's collections): fitted on and mapped, never whole.
 
 `ConceptEstimator` asks here first; arrays never come this way.
 """
@@ -88,7 +88,8 @@ class _Blocks:
         first = next(blocks, None)
         if first is None:
             raise MuteError("X is an iterator that gives no block; give blocks of rows")
-        self._all, self._rows, self._labels = chain([first], blocks), 0, []
+        self._all, self._rows = chain([first], blocks), 0
+        self._labels: list[NDArray[np.object_]] = []
         block = np.asarray(first[0] if isinstance(first, tuple) else first)
         self.width = block.shape[1] if block.ndim == 2 else 0
         self.dtype = np.dtype(np.float32 if block.dtype in (np.float16, np.float32) else np.float64)
@@ -103,7 +104,8 @@ class _Blocks:
                 )
             if block.shape[1] != self.width:
                 raise MuteError(
-                    f"block {i} of X (from row {self._rows} on) has {block.shape[1]} columns, the first has {self.width}"
+                    f"block {i} of X (from row {self._rows} on) has {block.shape[1]} columns, "
+                    f"the first has {self.width}"
                 )
             if self.dtype == np.float32 and block.dtype not in (np.float16, np.float32):
                 raise MuteError(f"block {i} of X is {block.dtype}, the first is of single precision; give all alike")

@@ -6,6 +6,7 @@ measured, so that each pass over the rows does all that it can.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 _T = TypeVar("_T", bound=Totals)
+_log = logging.getLogger("mute")
 
 # Pieces of a mapped file that are read before its pages are let go.
 _PIECES_AT_ONCE = 64
@@ -229,6 +231,8 @@ def scratch_file(folder: str | os.PathLike[str] | None, size: int | None) -> Bin
             f"the working copy takes {size / 1e9:.1f} GB of disk, but {place} has only {free / 1e9:.1f} GB free; "
             "make room or choose another folder (scratch= in Python, --scratch on the command line)"
         )
+    needed = f"{size / 1e9:.2f} GB" if size is not None else "as many bytes as the rows have"
+    _log.info("a working copy of %s goes to a temporary file in %s (%.1f GB free)", needed, place, free / 1e9)
     try:
         return tempfile.TemporaryFile(dir=place, prefix="mute-", buffering=0)
     except OSError as error:

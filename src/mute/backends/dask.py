@@ -1,16 +1,18 @@
 """Fitting and mapping rows that are spread over the workers of a cluster.
 
-The pieces of a fit (see `mute.pieces`) lie on the workers in bundles, a few for each thread. A round sends the last layer
-to all bundles, changes and measures them there, adds up what was measured from worker to worker, and brings home one
-total. What travels depends on the columns, classes and bundles, not on the rows. A bundle that is lost with its worker
-is made again by dask from what it was made of.
+The pieces of a fit (see `mute.pieces`) lie on the workers in bundles, a few for each thread. A round sends the last
+layer to all bundles, changes and measures them there, adds up what was measured from worker to worker, and brings home
+one total. What travels depends on the columns, classes and bundles, not on the rows. A bundle that is lost with its
+worker is made again by dask from what it was made of.
 """
 
 from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,15 +22,20 @@ from mute.blocks import per_row
 from mute.errors import MuteError, missing_extra
 from mute.holders import Holder
 from mute.pieces import PIECE_ROWS, Change, Piece, Raw, Totals
-from mute.threads import single_threaded_blas
+from mute.tables.readers import Matrix
+from mute.threads import resolve_threads, single_threaded_blas
 from mute.validation import LabelEncoder, concept_of, label_array
 
-__all__ = ["DaskHolder", "connect", "hold_dask", "map_dask", "matrix_to_dask"]
+__all__ = ["DaskHolder", "DaskMatrix", "cluster", "hold_dask", "map_dask", "to_dask"]
 
 _T = TypeVar("_T", bound=Totals)
 
 # Bundles for each thread: while one is changed, the old and the new are in memory.
 _BUNDLES_PER_THREAD = 3
+# Of a file that is read in parts.
+_PART_BYTES = 1 << 26
+# Seconds to wait for a scheduler.
+_PATIENCE = 10
 
 
 def _dask() -> Any:
@@ -159,9 +166,8 @@ def _checked(block: NDArray, width: int, kind: str, block_info: Any = None) -> N
         return block.astype(kind)
     (start, stop), _ = block_info[0]["array-location"]
     if block.shape != (stop - start, width):
-        raise MuteError(
-            f"the block of rows {start} to {stop - 1} has shape {block.shape}, where {(stop - start, width)} was announced"
-        )
+        announced = stop - start, width
+        raise MuteError(f"the block of rows {start} to {stop - 1} has shape {block.shape}; announced was {announced}")
     return block.astype(kind, copy=False)
 
 
@@ -173,15 +179,13 @@ def _bundle_sizes(chunks: tuple[int, ...]) -> list[int]:
     for goal in np.arange(ideal, n, ideal):
         near = edges[np.abs(edges - goal).argmin()]
         cut = near if abs(near - goal) < ideal / 3 else goal
-        cuts.append(int(round(cut / PIECE_ROWS)) * PIECE_ROWS)
+        cuts.append(round(cut / PIECE_ROWS) * PIECE_ROWS)
     ends = sorted({0, n, *(c for c in cuts if 0 < c < n)})
     return np.diff(ends).tolist()
 
 
 def _n_threads() -> int:
     """Threads of the cluster, or of this process."""
-    from mute.threads import resolve_threads
-
     try:
         from distributed import default_client
 
@@ -271,3 +275,54 @@ def _apply(
     except MuteError as error:
         start, stop = block_info[0]["array-location"][0] if block_info else (0, len(block))
         raise MuteError(f"rows {start} to {stop - 1}: {error}") from error
+
+
+class DaskMatrix(Matrix):
+    """A dask array as a matrix that is read block by block, one chunk at a time in this process."""
+
+    def __init__(self, X: Any, name: str) -> None:
+        self._array = _array(X)
+        super().__init__(Path(name), self._array.shape, self._array.dtype)
+
+    def _blocks(self, size: int) -> Iterator[NDArray[Any]]:
+        for i in range(self._array.numblocks[0]):
+            yield np.ascontiguousarray(self._array.blocks[i].compute())
+
+
+def to_dask(matrix: Matrix) -> Any:
+    """A matrix in files as a dask array: many files one by one, .npy and .safetensors in parts, which the workers read.
+
+    They must see the files under the same paths.
+    """
+    dask = _dask()
+    size = max(_PART_BYTES // (matrix.shape[1] * matrix.dtype.itemsize) // PIECE_ROWS, 1) * PIECE_ROWS
+    blocks = [
+        dask.array.from_delayed(dask.delayed(read, pure=False, traverse=False)(), (rows, matrix.shape[1]), matrix.dtype)
+        for rows, read in matrix.parts(size)
+    ]
+    return dask.array.concatenate(blocks)
+
+
+@contextmanager
+def cluster(address: str) -> Iterator[Any]:
+    """A client of the scheduler at `address`, or with "local" of worker processes started here for the time."""
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise missing_extra("distributed", "dask", "a cluster") from None
+    if address == "local":
+        workers = resolve_threads(None)
+        with (
+            LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as own,
+            Client(own) as client,
+        ):
+            yield client
+        return
+    try:
+        client = Client(address, timeout=_PATIENCE)
+    except (OSError, ValueError) as error:
+        raise MuteError(f"no dask scheduler answers at {address!r} ({error}); give host:port, or local") from error
+    with client:
+        if not client.nthreads():
+            raise MuteError(f"the dask scheduler at {address} has no workers; start some first")
+        yield client

@@ -170,12 +170,22 @@ def fit(
         bool, typer.Option("--keep-norm", help="mute: counterfactuals get the norm of their source.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same model.")] = 0,
+    scratch: Annotated[
+        Path | None, typer.Option(help="mute: folder for the working copy of rows that do not fit into memory.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="mute: keep finished layers in this folder; the same command goes on from them.")
+    ] = None,
+    dask: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Fit on the dask cluster at host:port; local starts one.")
+    ] = None,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
     """Fit an eraser: mute fit X.npy --concept labels.csv:gender -o gender.safetensors"""
     from threadpoolctl import threadpool_limits
 
+    from mute.checkpoints import Checkpoint
     from mute.eraser import MUtE
     from mute.files import check_target
     from mute.methods import make, method_of
@@ -196,6 +206,7 @@ def fit(
         settings["rotation"] = rotation.value
     if keep_norm:
         settings["keep_norm"] = True
+    settings |= {name: value for name, value in (("scratch", scratch), ("resume", resume)) if value is not None}
     if method_of(method).kind == "none":
         raise MuteError("the method none leaves the rows as they are: there is nothing to fit")
     if method_of(method).task and task is None:
@@ -213,17 +224,62 @@ def fit(
         _check_lengths(spec, values, matrix)
     console = _console(quiet)
     start = time.perf_counter()
-    rows = matrix.to_numpy()
     console.print(f"fitting on {matrix.shape[0]:,} rows of {matrix.shape[1]:,} columns ...", highlight=False)
-    with _warnings_shown(console), _fit_progress(eraser, quiet), threadpool_limits(threads):
-        eraser.fit(rows, labels[0], **({"task": labels[1]} if task is not None else {}))
+    told = {"task": labels[1]} if task is not None else {}
+    try:
+        with (
+            _warnings_shown(console),
+            _notes_shown(console),
+            _fit_progress(eraser, quiet),
+            threadpool_limits(threads),
+            _rows_of(matrix, eraser, dask) as rows,
+        ):
+            eraser.fit(rows, labels[0], **told)
+    except KeyboardInterrupt:
+        if resume is None:
+            raise
+        _fail(f"interrupted; finished layers are kept in {resume}, and the same command goes on", _INTERRUPTED)
     eraser._fitted_on |= {"x": Path(split_spec(x)[0]).name, "concept": concept.rsplit("/", 1)[-1], "method": method}
     eraser.save(output)
+    if resume is not None:
+        Checkpoint.remove(resume)
     layers = f" of {eraser.n_iterations_} layers" if method_of(method).kind == "MUtE" else ""
     took = _clock(time.perf_counter() - start)
     console.print(f"fitted {type(eraser).__name__}{layers} in {took}", highlight=False)
     _print_summary(console, eraser)
     console.print(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)", highlight=False)
+
+
+@contextmanager
+def _rows_of(matrix: Matrix, eraser: Any, dask: str | None) -> Iterator[Any]:
+    """The rows as the method can take them: on a cluster, block by block, or in memory."""
+    if dask is None:
+        yield matrix if hasattr(eraser, "_learn_from") else matrix.to_numpy()
+        return
+    from mute.backends.dask import cluster, to_dask
+
+    with cluster(dask):
+        yield to_dask(matrix)
+
+
+@contextmanager
+def _notes_shown(console: Console) -> Iterator[None]:
+    """Say what the package notes on its way, such as the disk it needs."""
+    import logging
+
+    class Shown(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            console.print(record.getMessage(), highlight=False, markup=False)
+
+    logger, handler = logging.getLogger("mute"), Shown()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def _settings(pairs: list[str]) -> dict[str, Any]:

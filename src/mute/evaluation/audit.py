@@ -70,7 +70,7 @@ def audit(
     ----------
     eraser : fitted eraser, or array of shape (n, D')
         Anything with a ``transform``; or the erased rows of `X`, made elsewhere.
-    X : array of shape (n, D), or what `mute.open_matrix` gives
+    X : array of shape (n, D), what `mute.open_matrix` gives, iterator of blocks, or dask array
         Rows that the eraser was not fitted on. From disk, as from a memory map, they are read in blocks, of which no
         more than `most_rows` rows stay; so are rows of the fit and rows erased elsewhere.
     z : array-like of shape (n,)

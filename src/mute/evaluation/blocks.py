@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mute.blocks import is_dask
 from mute.errors import MuteError
 from mute.files import release_pages
-from mute.validation import FiniteCheck, check_finite
+from mute.tables.mapped import StreamedMatrix
+from mute.validation import BadRows, check_finite
 
 __all__ = ["as_rows", "blocks_of", "check_matrix", "gather", "on_disk"]
 
@@ -24,10 +26,19 @@ def on_disk(X: Any) -> bool:
     return hasattr(X, "row_blocks") and not isinstance(X, np.ndarray)
 
 
-def as_rows(X: Any, name: str) -> Any:
-    """`X` as an array of numbers of shape (n, D), still mapped where it was, or as the matrix on disk that it is."""
+def as_rows(X: Any, name: str, n_rows: int | None = None) -> Any:
+    """`X` as an array of numbers of shape (n, D), still mapped where it was, or as the matrix in blocks that it is.
+
+    An iterator of blocks must have `n_rows` rows.
+    """
     if on_disk(X):
         return X
+    if is_dask(X):
+        from mute.backends.dask import DaskMatrix
+
+        return DaskMatrix(X, name)
+    if isinstance(X, Iterator) and n_rows is not None:
+        return StreamedMatrix(X, n_rows, name)
     array = X if isinstance(X, np.ndarray) else np.asarray(X)
     if array.ndim != 2 or array.dtype.kind not in "fiu":
         raise MuteError(f"{name} must be a matrix of numbers, not of shape {array.shape} and dtype {array.dtype}")
@@ -84,16 +95,16 @@ def gather(
     >>> some.tolist(), last.tolist()
     ([[0.0, 1.0], [6.0, 7.0]], [[10.0, 11.0]])
     """
-    check = FiniteCheck(name)
+    bad = BadRows()
     taken = [np.empty((len(rows), X.shape[1]), X.dtype) for rows in places]
     hashes = []
     for start, block in blocks_of(X):
         if block.dtype.kind == "f":
-            check.add(block)
+            bad.look_at(block, start)
         if digest:
             hashes.append(hashlib.sha256(np.ascontiguousarray(block).data).digest())
         for rows, out in zip(places, taken, strict=True):
             first, stop = np.searchsorted(rows, [start, start + len(block)])
             out[first:stop] = block[rows[first:stop] - start]
-    check.done()
+    bad.refuse(X.dtype if X.dtype.kind == "f" else np.dtype(float), name)
     return taken, hashlib.sha256(b"".join(hashes)).hexdigest() if digest else None

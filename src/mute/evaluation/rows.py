@@ -63,9 +63,9 @@ class Rows:
         most: int,
         rng: np.random.Generator,
     ) -> None:
-        X = as_rows(X, "X")
-        n_rows = X.shape[0]
         labels = label_array(z, "z")
+        X = as_rows(X, "X", len(labels))
+        n_rows = X.shape[0]
         check_length(labels, n_rows, "z")
         self.encoder, codes = LabelEncoder.fit(labels)
         self.n_classes, self.n_given, self.class_counts = len(self.encoder), n_rows, np.bincount(codes)

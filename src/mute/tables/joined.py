@@ -1,6 +1,7 @@
 """Many files of one kind as one matrix."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +46,22 @@ class JoinedMatrix(Matrix):
         n_rows = sum(rows for _, rows in self._parts)
         super().__init__(path, (n_rows, first.shape[1]), first.dtype, first.columns)
 
+    def parts(self, size: int) -> list[tuple[int, Callable[[], NDArray[Any]]]]:
+        return [(rows, partial(self._part, file, rows)) for file, rows in self._parts]
+
+    def _part(self, file: Path, rows: int) -> NDArray[Any]:
+        return self._opened(file, rows).to_numpy()
+
+    def _opened(self, file: Path, rows: int) -> Matrix:
+        part = self._open_one(file)
+        _check_alike(self._first, part)
+        if part.shape[0] != rows:
+            raise MuteError(f"{file} has {part.shape[0]} rows, but {rows} when it was opened: open it again")
+        return part
+
     def _blocks(self, size: int) -> Iterator[NDArray[Any]]:
         for file, rows in self._parts:
-            part = self._open_one(file)
-            _check_alike(self._first, part)
-            if part.shape[0] != rows:
-                raise MuteError(f"{file} has {part.shape[0]} rows, but {rows} when it was opened: open it again")
+            part = self._opened(file, rows)
             yield from part._complete(part._blocks(size))
 
 

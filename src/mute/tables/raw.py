@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -85,6 +86,13 @@ class RawMatrix(Matrix):
         mapped = self._layout.map(self.path)
         as_it_is = mapped.dtype == self.dtype and mapped.flags.aligned
         return mapped if as_it_is else super().to_numpy()
+
+    def parts(self, size: int) -> list[tuple[int, Callable[[], NDArray[Any]]]]:
+        starts = range(0, self.shape[0], size)
+        return [(min(size, self.shape[0] - start), partial(self._part, start, start + size)) for start in starts]
+
+    def _part(self, start: int, stop: int) -> NDArray[Any]:
+        return np.array(self.to_numpy()[start:stop])
 
     def _check_unchanged(self) -> None:
         if self._find(self.path) != self._layout:

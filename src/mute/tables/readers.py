@@ -2,7 +2,7 @@
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,13 @@ class Matrix(ABC):
             whole[start : start + len(block)] = block
             start += len(block)
         return whole
+
+    def parts(self, size: int) -> list[tuple[int, Callable[[], NDArray[Any]]]]:
+        """The matrix as parts that can be read apart from each other: rows of each, and a function that reads them.
+
+        Of about `size` rows where the file allows it.
+        """
+        return [(self.shape[0], self.to_numpy)]
 
     def _complete(self, blocks: Iterator[NDArray[Any]]) -> Iterator[NDArray[Any]]:
         # A file that changes while it is read, or lies in its header, must not end as rows nobody filled.
