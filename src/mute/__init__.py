@@ -7,6 +7,7 @@ from mute.errors import MuteError, WeakResultWarning
 
 if TYPE_CHECKING:
     from mute import datasets
+    from mute.backends.intervene import intervene
     from mute.eraser import MUtE
     from mute.evaluation.audit import audit
     from mute.evaluation.report import Report
@@ -29,6 +30,7 @@ __all__ = [
     "WeakResultWarning",
     "audit",
     "datasets",
+    "intervene",
     "load",
     "open_matrix",
 ]
@@ -42,6 +44,7 @@ _HOMES = {
     "RBIG": "mute.gaussianize",
     "Report": "mute.evaluation.report",
     "audit": "mute.evaluation.audit",
+    "intervene": "mute.backends.intervene",
     "load": "mute.io",
     "open_matrix": "mute.tables",
 }

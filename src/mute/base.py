@@ -16,6 +16,8 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from mute.blocks import come_in_blocks, fits_in_memory, hold_blocks, is_dask, over_blocks
+from mute.backends.detect import is_tensor, to_host
+from mute.backends.tensors import erase_tensor
 from mute.errors import MuteError
 from mute.io import save
 from mute.pieces import Look
@@ -215,16 +217,24 @@ class ConceptEstimator(Estimator):
 
     def _affine_with(self, ops: Any, x: Any, work: Callable[[NDArray], NDArray], name: str) -> Any:
         """A map that is affine, read off from its answers, as arithmetic on values of `ops`."""
+        known = getattr(ops, "known_maps", {})  # of those that run more than once
+        if name not in known:
+            known[name] = self._read_off(ops, work)
+        slopes, offset = known[name]
+        return ops.linear(x, ops.array(f"{name}_weight", slopes), ops.array(f"{name}_bias", offset))
+
+    def _read_off(self, ops: Any, work: Callable[[NDArray], NDArray]) -> tuple[NDArray, NDArray]:
+        """Slopes and offset of a map; an error if it is not affine."""
         d = self.n_features_in_
         rows = 10 * np.random.default_rng(0).normal(size=(8, d))
         offset = work(np.zeros((1, d)))[0]
         slopes = work(np.eye(d)) - offset
         if not np.allclose(rows @ slopes + offset, work(rows), rtol=1e-6, atol=1e-6 * np.abs(rows).max()):
-            raise MuteError(
-                f"the map of {type(self).__name__} is not affine, so it cannot be exported as it is; copy it by "
-                "MLPSurrogate and export the copy"
+            refusal = getattr(
+                ops, "refusal", "cannot be exported as it is; copy it by MLPSurrogate and export the copy"
             )
-        return ops.linear(x, ops.array(f"{name}_weight", slopes), ops.array(f"{name}_bias", offset))
+            raise MuteError(f"the map of {type(self).__name__} is not affine, so it {refusal}")
+        return slopes, offset
 
     def _read_concept(self, X: NDArray, y: Any, concept: Any) -> NDArray:
         """Codes of the labels, whose classes are kept; or numbers of shape (n, m) for a continuous concept."""
@@ -267,12 +277,15 @@ class ConceptEstimator(Estimator):
         Returns
         -------
         array of shape (n, D)
-            float32 for float32 input, else float64. For rows in blocks, see `fit`: a matrix, an iterator or a dask
-            array again, whose rows are computed when they are asked for.
+            float32 for float32 input, else float64; a tensor for a torch tensor, see `mute.backends.tensors`. For rows
+            in blocks (see `fit`) a matrix, an iterator or a dask array again, whose rows are computed when they are
+            asked for.
         """
         check_is_fitted(self)
         if come_in_blocks(X):
             return over_blocks(self, "transform", X)
+        if is_tensor(X):
+            return erase_tensor(self, X)
         return self._erase(check_rows(self, X))
 
     @property
@@ -287,6 +300,7 @@ class ConceptEstimator(Estimator):
 
     def _encode_targets(self, target: Any, n_rows: int) -> NDArray[np.int64]:
         """Codes of the classes to go to, from one label for all rows or one for each."""
+        target = to_host(target)
         if self._encoder.holds(target) or isinstance(target, str) or not hasattr(target, "__len__"):
             return np.full(n_rows, self._encoder.encode_one(target, "target"))
         return self._encode(target, n_rows, "target")

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from mute.backends.detect import is_tensor
+from mute.backends.tensors import erase_tensor, move_tensor, pull_tensor, route_tensor
 from mute.base import ConceptEstimator
 from mute.blocks import come_in_blocks, over_blocks
 from mute.errors import MuteError
@@ -87,11 +89,13 @@ class Conditional(ConceptEstimator):
         Returns
         -------
         array of shape (n, D)
-            float32 for float32 input, else float64.
+            float32 for float32 input, else float64; a tensor for a torch tensor, see `mute.backends.tensors`.
         """
         check_is_fitted(self)
         if come_in_blocks(X):
             return over_blocks(self, "transform", X, concept=concept)
+        if is_tensor(X):
+            return erase_tensor(self, X, concept)
         X = check_rows(self, X)
         return self._push(X, self._class_of(X, concept))
 
@@ -115,6 +119,8 @@ class Conditional(ConceptEstimator):
         check_is_fitted(self)
         if come_in_blocks(X):
             return over_blocks(self, "counterfactual", X, target=target, concept=concept)
+        if is_tensor(X):
+            return move_tensor(self, X, target, concept)
         X = check_rows(self, X)
         goal = self._encode_targets(target, len(X))
         return self._move(X, self._class_of(X, concept), goal)
@@ -122,6 +128,8 @@ class Conditional(ConceptEstimator):
     def route(self, X: Any) -> NDArray:
         """The class that the router sends each row to."""
         check_is_fitted(self)
+        if is_tensor(X):
+            return self.classes_[route_tensor(self, X)]
         return self.classes_[self._class_of(check_rows(self, X), None)]
 
     @property
@@ -170,6 +178,14 @@ class Invertible(Conditional):
     def _pull(self, Q: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
         raise NotImplementedError
 
+    def _pull_with(self, ops: Any, q: Any, k: Any) -> Any:
+        """`_pull` as arithmetic on values of `ops`; here, if affine."""
+
+        def work(rows: Any, c: int) -> Any:
+            return self._affine_with(ops, rows, lambda Q: self._pull(Q, np.full(len(Q), c)), f"pull{c}")
+
+        return ops.by_class(work, q, k, len(self._encoder))
+
     def inverse_transform(self, Q: Any, concept: Any = None) -> NDArray[np.floating]:
         """Undo `transform`, given the class each row was erased as.
 
@@ -183,5 +199,7 @@ class Invertible(Conditional):
             )
         if come_in_blocks(Q):
             return over_blocks(self, "inverse_transform", Q, concept=concept)
+        if is_tensor(Q):
+            return pull_tensor(self, Q, concept)
         Q = check_rows(self, Q, erased=True)
         return self._pull(Q, self._encode(concept, len(Q), "concept"))

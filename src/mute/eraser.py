@@ -367,6 +367,9 @@ class MUtE(Invertible):
     def _push_with(self, ops: Any, x: Any, k: Any) -> Any:
         return self.flow_.push_with(ops, x, k)
 
+    def _pull_with(self, ops: Any, q: Any, k: Any) -> Any:
+        return self.flow_.pull_with(ops, q, k)
+
     def _move_with(self, ops: Any, x: Any, source: Any, target: Any) -> Any:
         out = self.flow_.pull_with(ops, self.flow_.push_with(ops, x, source), target)
         if not self.keep_norm:

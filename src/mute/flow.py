@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mute.backends.detect import require_torch
 from mute.threads import for_each, resolve_threads
 
 __all__ = ["Flow"]
@@ -162,8 +163,17 @@ class Flow:
         q = self.astype(x.dtype)._run(x, k, work, n_threads, None)
         return q, logdet
 
+    def to_torch(self, *, dtype: str | None = None, device: Any = None) -> Any:
+        """The flow as a ``torch.nn.Module`` with `push` and `pull` of tensors: `mute.backends.torch.FlowModule`."""
+        require_torch("a flow as a module")
+        from mute.backends.torch import FlowModule
+
+        return FlowModule(self, dtype=dtype, device=device)
+
     def push_with(self, ops: Any, x: Any, k: Any) -> Any:
         """`push` as arithmetic on values of `ops` (see `mute.ops`), to run without this package."""
+        if hasattr(ops, "flow_module"):  # torch at once, not a graph for later
+            return ops.flow_module(self).push(x, k)
         flow = self.astype(ops.precision)
         x = (x - ops.array("center", flow.center)) / ops.array("scale", flow.scale)
         start = flow._table_starts(ops, k)
@@ -177,6 +187,8 @@ class Flow:
 
     def pull_with(self, ops: Any, q: Any, k: Any) -> Any:
         """`pull` as arithmetic on values of `ops`."""
+        if hasattr(ops, "flow_module"):
+            return ops.flow_module(self).pull(q, k)
         flow = self.astype(ops.precision)
         start = flow._table_starts(ops, k)
         last = flow.values.shape[3] - 2

@@ -11,6 +11,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from mute.artifacts import flow_from, flow_parameters, flow_tensors
+from mute.backends.detect import is_tensor
+from mute.backends.tensors import push_tensor
 from mute.base import Estimator, digest_of_rows
 from mute.errors import MuteError
 from mute.fitting import FlowFitter
@@ -128,11 +130,15 @@ class RBIG(Estimator):
     def transform(self, X: Any) -> NDArray[np.floating]:
         """Carry rows to the Gaussian."""
         check_is_fitted(self)
+        if is_tensor(X):
+            return push_tensor(self, X)
         return self.flow_.push(check_rows(self, X), 0, n_threads=self.n_threads)
 
     def inverse_transform(self, Q: Any) -> NDArray[np.floating]:
         """Bring rows back."""
         check_is_fitted(self)
+        if is_tensor(Q):
+            return push_tensor(self, Q, back=True)
         return self.flow_.pull(check_rows(self, Q, erased=True), 0, n_threads=self.n_threads)
 
     def score_samples(self, X: Any) -> NDArray[np.float64]:

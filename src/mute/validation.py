@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mute.backends.detect import to_host
 from mute.errors import MuteError, WeakResultWarning
 
 __all__ = [
@@ -45,6 +46,7 @@ def check_rows(estimator: Any, X: Any, *, reset: bool = False, erased: bool = Fa
     from sklearn.utils.validation import check_array, validate_data
 
     name = "Q" if erased else "X"
+    X = to_host(X)
     if issparse(X):
         raise _MuteTypeError(f"{name} is a sparse {type(X).__name__}; give a dense array, for example X.toarray()")
     half = getattr(X, "dtype", None) == np.float16
@@ -130,6 +132,7 @@ def label_array(labels: Any, name: str) -> NDArray[np.object_]:
 
     if labels is None:
         raise MuteError(f"{name} is missing: give one label for each row")
+    labels = to_host(labels)
     array_like = hasattr(labels, "__array__")
     if isinstance(labels, str | bytes) or not (array_like or isinstance(labels, Iterable)):
         raise MuteError(f"{name} must hold one label for each row, not the single value {labels!r}")
@@ -256,7 +259,7 @@ def concept_values(n_rows: int, y: Any, concept: Any) -> NDArray[np.float64]:
             "This estimator requires y to be passed, but the target y is None"
         )
     try:
-        values = np.asarray(given, np.float64)
+        values = np.asarray(to_host(given), np.float64)
     except (TypeError, ValueError) as error:
         raise MuteError(
             f'{name} must hold numbers for concept_type="continuous"; for labels use "categorical": {error}'

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from mute.backends.detect import is_tensor
+from mute.backends.tensors import erase_tensor
 from mute.base import ConceptEstimator
 from mute.errors import MuteError, WeakResultWarning
 from mute.network import Network
@@ -204,6 +206,8 @@ class PEF(ConceptEstimator):
             Atoms of one class; float32 for float32 input, else float64.
         """
         check_is_fitted(self)
+        if is_tensor(X):
+            return erase_tensor(self, X, concept)
         X = check_rows(self, X)
         return self._erase(X, None if concept is None else self._encode(concept, len(X), "concept"))
 

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from mute.backends.detect import is_tensor
+from mute.backends.tensors import move_tensor
 from mute.base import ConceptEstimator
 from mute.errors import MuteError
 from mute.moments import Moments, inverse_root, least_squares, root
@@ -182,6 +184,8 @@ class GaussianCFR(ConceptEstimator):
             Not used: this method needs no labels.
         """
         check_is_fitted(self)
+        if is_tensor(X):
+            return move_tensor(self, X, target)
         X = check_rows(self, X)
         goal = self._encode_targets(target, len(X))
         out = np.empty_like(X)
