@@ -148,8 +148,8 @@ class FlowModule(nn.Module):
         last = self.values.shape[3] - 2
         y = (x.T - self.center[:, None]) / self.scale[:, None]
         for t in range(len(self.values)):
-            shift, rate, rise = self._lines(t, k)
-            place = torch.addcmul(shift, self.rotations[t].T @ y, rate)
+            rate, rise = self._lines(t, k)
+            place = (self.rotations[t].T @ y - self.origin[t, k, :, None]) * rate
             j = place.detach().clamp(0, last).to(torch.int64)
             y = torch.addcmul(self.values[t, k].gather(1, j), place - j, rise.gather(1, j))
         return y
@@ -163,7 +163,7 @@ class FlowModule(nn.Module):
 
     def _place(self, t: int, k: int, y: Tensor) -> Tensor:
         """Where on its grid each marginal has the value y, (D, n)."""
-        values, rises, sought = self.values[t, k], self._lines(t, k)[2], y.detach()
+        values, rises, sought = self.values[t, k], self._lines(t, k)[1], y.detach()
         j = self._guess(t, k, sought)
         within = (y - values.gather(1, j)) / rises.gather(1, j)
         outside = within.detach()
@@ -182,12 +182,11 @@ class FlowModule(nn.Module):
         j = guide.gather(1, cell).to(torch.int64)
         return (j + (values[:, 1:].gather(1, j) <= y)).clamp_(max=values.shape[1] - 2)
 
-    def _lines(self, t: int, k: int) -> tuple[Tensor, Tensor, Tensor]:
-        """What the buffers are brought into for speed: the grid as a line, (D, 1) each, and the rises, (D, M - 1)."""
+    def _lines(self, t: int, k: int) -> tuple[Tensor, Tensor]:
+        """Knots of each marginal for one unit, (D, 1), and the rises from knot to knot, (D, M - 1)."""
         if (t, k) not in self._known_lines:
             with torch.inference_mode(False), torch.no_grad():
-                rate = 1 / self.step[t, k, :, None]
-                self._known_lines[t, k] = (-self.origin[t, k, :, None] * rate, rate, self.values[t, k].diff())
+                self._known_lines[t, k] = (1 / self.step[t, k, :, None], self.values[t, k].diff())
         return self._known_lines[t, k]
 
     def _guide(self, t: int, k: int) -> Tensor:
@@ -202,7 +201,7 @@ class FlowModule(nn.Module):
 
     def _forget(self) -> None:
         """Drop what was made from buffers that are no longer the same."""
-        self._known_lines: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
+        self._known_lines: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         self._known_guides: dict[tuple[int, int], Tensor] = {}
 
     def _load_from_state_dict(self, *given: Any, **more: Any) -> None:
@@ -238,4 +237,4 @@ def _bisect(values: Tensor, row: Tensor, y: Tensor) -> Tensor:
 
 def _stacked(parts: list[Tensor]) -> Tensor:
     """Feature-major blocks as rows."""
-    return torch.cat(parts, dim=1).T if len(parts) > 1 else parts[0].T
+    return torch.cat([part.T for part in parts])
