@@ -88,6 +88,8 @@ def intervene(
             raise MuteError(
                 f"layer {name!r} gives states of {width} numbers, but the eraser was fitted on {eraser.n_features_in_}"
             )
+    first = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    change.try_on(first.device, first.dtype)
     handles = []
     try:
         for name, module in layers.items():

@@ -71,7 +71,8 @@ class Intervention(nn.Module):
         self.strength = strength
         self.positions = _checked_positions(positions)
         self.target = None if target is None else self._encoded(target, "target")
-        self.concept = self._encoded(concept, "concept") if concept is not None else None
+        told = isinstance(eraser, Conditional) and concept is not None  # the others do not use it
+        self.concept = self._encoded(concept, "concept") if told else None
 
     def forward(self, h: Tensor) -> Tensor:
         """The states changed, shape (..., D)."""
@@ -82,7 +83,8 @@ class Intervention(nn.Module):
             raise MuteError(f"the hidden states are {shape}, but the eraser was fitted on rows of {d} numbers")
         chosen = self._chosen(h)
         states = h if chosen is None else h[chosen]
-        changed = self._changed(states.reshape(-1, d), h.shape[:-1], chosen).reshape(states.shape)
+        codes = (_spread(labels, h, chosen) for labels in (self.concept, self.target))
+        changed = self._changed(states.reshape(-1, d), *codes).reshape(states.shape)
         if self.strength != 1:
             changed = torch.lerp(states, changed, self.strength)
         if chosen is None:
@@ -94,26 +96,24 @@ class Intervention(nn.Module):
     def extra_repr(self) -> str:
         return f"{type(self.eraser).__name__}, target={self.target}, strength={self.strength}"
 
-    def _changed(self, rows: Tensor, shape: Any, chosen: Any) -> Tensor:
+    def try_on(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Run once, so that what cannot run says so now and constants are on the device when states come."""
+        with torch.no_grad():
+            row = torch.zeros(1, self.eraser.n_features_in_, dtype=dtype, device=device)
+            first = (None if c is None else torch.from_numpy(c.reshape(-1)[:1]) for c in (self.concept, self.target))
+            self._changed(row, *first)
+
+    def _changed(self, rows: Tensor, source: Tensor | None, target: Tensor | None) -> Tensor:
+        """Rows (n, D) erased or moved, from their classes and to their targets, codes of shape (n,)."""
         if len(rows) == 0:
             return rows
 
-        def codes(labels: np.ndarray | None) -> Any:
-            if labels is None:
-                return None
-            if labels.shape != tuple(shape[: labels.ndim]):
-                raise MuteError(f"labels of shape {labels.shape} do not fit hidden states of shape {(*shape, '...')}")
-            whole = torch.from_numpy(labels).to(rows.device)
-            whole = whole.reshape(labels.shape + (1,) * (len(shape) - labels.ndim)).expand(shape)
-            return (whole if chosen is None else whole[chosen]).reshape(-1)
-
-        source, target = codes(self.concept), codes(self.target)
-
         def work(ops: Any, x: Tensor) -> Tensor:
+            goal = () if target is None else (target.to(x.device),)
             if not isinstance(self.eraser, Conditional):
-                return self.eraser._erase_with(ops, x) if target is None else self.eraser._move_with(ops, x, target)
-            k = classes_of(ops, self.eraser, x, None) if source is None else source
-            return self.eraser._push_with(ops, x, k) if target is None else self.eraser._move_with(ops, x, k, target)
+                return self.eraser._move_with(ops, x, *goal) if goal else self.eraser._erase_with(ops, x)
+            k = classes_of(ops, self.eraser, x, None) if source is None else source.to(x.device)
+            return self.eraser._move_with(ops, x, k, *goal) if goal else self.eraser._push_with(ops, x, k)
 
         return run_on(self.eraser, rows, work)
 
@@ -144,6 +144,17 @@ class Intervention(nn.Module):
         flat = np.empty(array.size, object)
         flat[:] = array.reshape(-1).tolist()
         return encoder.encode(flat, name).reshape(array.shape)
+
+
+def _spread(labels: np.ndarray | None, h: Tensor, chosen: Any) -> Tensor | None:
+    """Labels of the first axes of `h` for each of its states that is chosen."""
+    if labels is None:
+        return None
+    shape = h.shape[:-1]
+    if labels.shape != tuple(shape[: labels.ndim]):
+        raise MuteError(f"labels of shape {labels.shape} do not fit hidden states of shape {tuple(h.shape)}")
+    whole = torch.from_numpy(labels).reshape(labels.shape + (1,) * (len(shape) - labels.ndim)).expand(shape)
+    return (whole if chosen is None else whole.to(h.device)[chosen]).reshape(-1)
 
 
 def _checked_positions(positions: Any) -> Any:
