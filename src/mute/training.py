@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.errors import MuteError, missing_extra
+from mute.backends import detect
+from mute.errors import MuteError
 
 if TYPE_CHECKING:
     import torch
@@ -26,11 +27,7 @@ _LEAST_GAIN = 1e-4
 
 def require_torch(method: str) -> Any:
     """The torch module, or an error that says how to get it."""
-    try:
-        import torch
-    except ImportError:
-        raise missing_extra("torch", "torch", f"fitting {method}") from None
-    return torch
+    return detect.require_torch(f"fitting {method}")
 
 
 def device_of(name: str) -> torch.device:

@@ -1,5 +1,6 @@
 """Erasing and steering inside a small transformer while it runs."""
 
+import sys
 from collections import OrderedDict
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -288,3 +289,13 @@ def test_what_is_refused(case: Case) -> None:
         odd = torch.nn.Sequential(Returns(make))
         with mute.intervene(odd, "0", eraser), pytest.raises(MuteError, match=message):
             odd(case.states)
+
+
+def test_without_torch(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    message = r'intervening in a model needs torch, which is not installed: pip install "mute-erasure\[torch\]"'
+    with pytest.raises(MuteError, match=message), mute.intervene(case.model, LAYER, case.eraser):
+        pass
+    with pytest.raises(MuteError, match="a flow as a module needs torch"):
+        case.eraser.flow_.to_torch()
+    assert case.eraser.transform(case.rows[:2]).shape == (2, D)

@@ -94,7 +94,7 @@ class Intervention(nn.Module):
         return out
 
     def extra_repr(self) -> str:
-        return f"{type(self.eraser).__name__}, target={self.target}, strength={self.strength}"
+        return f"{type(self.eraser).__name__}, {'erase' if self.target is None else 'move'}, strength={self.strength}"
 
     def try_on(self, device: torch.device, dtype: torch.dtype) -> None:
         """Run once, so that what cannot run says so now and constants are on the device when states come."""

@@ -7,6 +7,7 @@ as they do in exports, as arithmetic on tensors.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,7 +20,19 @@ from mute.ops import TorchOps
 from mute.routing import NetworkRouter
 from mute.validation import check_finite
 
-__all__ = ["TensorOps", "erase_tensor", "move_tensor", "pull_tensor", "push_tensor", "route_tensor", "run_on"]
+__all__ = [
+    "TensorOps",
+    "check_kind",
+    "check_router",
+    "classes_of",
+    "erase_tensor",
+    "full_precision",
+    "move_tensor",
+    "pull_tensor",
+    "push_tensor",
+    "route_tensor",
+    "run_on",
+]
 
 
 class TensorOps(TorchOps):
@@ -92,9 +105,16 @@ def run_on(estimator: Any, x: Any, work: Callable[[TensorOps, Any], Any]) -> Any
     import torch
 
     rows = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-    # Under autocast, products of long sums would be rounded to half precision, layer after layer.
-    with torch.autocast(x.device.type, enabled=False):
+    with full_precision(x.device.type):
         return work(_ops_for(estimator, rows), rows).to(x.dtype)
+
+
+def full_precision(device_type: str) -> Any:
+    """A context in which autocast does not round products to half precision, layer after layer."""
+    import torch
+
+    known = torch.amp.is_autocast_available(device_type)
+    return torch.autocast(device_type, enabled=False) if known else nullcontext()
 
 
 def erase_tensor(estimator: Any, X: Any, concept: Any = None) -> Any:

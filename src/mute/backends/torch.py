@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mute.backends.tensors import check_kind
+from mute.backends.tensors import check_kind, full_precision
 from mute.errors import MuteError
 from mute.flow import Flow
 
@@ -117,7 +117,8 @@ class FlowModule(nn.Module):
         rows = x.reshape(-1, d).to(self.values.dtype)
         finite = torch.isfinite(rows.detach()).all(dim=1, keepdim=True)
         rows = torch.where(finite, rows, 0)
-        out = torch.where(finite, self._by_class(rows, k, x.shape[:-1], work), torch.nan)
+        with full_precision(x.device.type):
+            out = torch.where(finite, self._by_class(rows, k, x.shape[:-1], work), torch.nan)
         return out.reshape(x.shape).to(x.dtype)
 
     def _by_class(self, x: Tensor, k: int | Tensor, shape: Any, work: Callable[[Tensor, int], Tensor]) -> Tensor:
