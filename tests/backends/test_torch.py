@@ -95,13 +95,31 @@ def test_knots_that_crowd_and_rows_far_outside() -> None:
     np.testing.assert_allclose(back, Q, rtol=1e-9, atol=1e-6)  # such maps are steep beside the gap
 
 
-def test_blocks_do_not_matter(plain: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, rows, k = plain.eraser.flow_.to_torch(), torch.from_numpy(plain.X), torch.from_numpy(plain.codes)
-    whole = [module.push(rows, k), module.pull(rows, k)]
+@pytest.mark.parametrize("threads", [1, 2])
+def test_blocks_and_threads_do_not_matter(plain: Case, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, k = plain.eraser.flow_.to_torch(), torch.from_numpy(plain.codes)
+
+    def answers() -> list[Any]:
+        rows = torch.from_numpy(plain.X).requires_grad_()
+        (module.push(rows, k) * module.pull(rows, k)).sum().backward()
+        with torch.no_grad():
+            plainly = module.push(rows, k)
+        with torch.inference_mode():
+            pulled = module.pull(rows, 1)
+        assert not plainly.requires_grad and pulled.is_inference()
+        return [rows.grad, plainly, pulled]
+
+    whole, before = answers(), torch.get_num_threads()
     monkeypatch.setattr("mute.backends.torch._BLOCK_CPU", 1)
-    monkeypatch.setattr("mute.backends.torch._FEWEST_ROWS", 7)
-    for before, after in zip(whole, [module.push(rows, k), module.pull(rows, k)], strict=True):
-        torch.testing.assert_close(before, after, rtol=0, atol=1e-12)
+    monkeypatch.setattr("mute.backends.torch._FEWEST_ROWS", 70)
+    try:
+        torch.set_num_threads(threads)
+        parts = answers()
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    for one, other in zip(whole, parts, strict=True):
+        torch.testing.assert_close(one.clone(), other.clone(), rtol=1e-9, atol=1e-9)
 
 
 def test_a_flow_of_one_class(plain: Case) -> None:

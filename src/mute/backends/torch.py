@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from mute.backends.tensors import check_kind, full_precision
 from mute.errors import MuteError
 from mute.flow import Flow
+from mute.threads import for_each
 
 __all__ = ["FlowModule"]
 
@@ -115,11 +116,13 @@ class FlowModule(nn.Module):
         if x.numel() == 0:
             return x.clone()
         rows = x.reshape(-1, d).to(self.values.dtype)
-        finite = torch.isfinite(rows.detach()).all(dim=1, keepdim=True)
-        rows = torch.where(finite, rows, 0)
+
+        def finite_only(part: Tensor, c: int) -> Tensor:
+            finite = torch.isfinite(part.detach()).all(dim=1, keepdim=True)
+            return torch.where(finite.T, work(torch.where(finite, part, 0), c), torch.nan)
+
         with full_precision(x.device.type):
-            out = torch.where(finite, self._by_class(rows, k, x.shape[:-1], work), torch.nan)
-        return out.reshape(x.shape).to(x.dtype)
+            return self._by_class(rows, k, x.shape[:-1], finite_only).reshape(x.shape).to(x.dtype)
 
     def _by_class(self, x: Tensor, k: int | Tensor, shape: Any, work: Callable[[Tensor, int], Tensor]) -> Tensor:
         most = _BLOCK_CPU if x.device.type == "cpu" else _BLOCK_ELSEWHERE
@@ -127,7 +130,7 @@ class FlowModule(nn.Module):
         if not isinstance(k, Tensor) or k.ndim == 0:
             k = int(k)
             self._check_codes(k, k)
-            return _stacked([work(part, k) for part in x.split(size)])
+            return _run_parts(lambda part: work(part, k), x.split(size))
         if k.shape != shape or k.dtype.is_floating_point:
             raise MuteError(f"k must hold one whole number for each state, shape {tuple(shape)}, not {tuple(k.shape)}")
         labels, counts = torch.unique(k, return_counts=True)
@@ -138,8 +141,8 @@ class FlowModule(nn.Module):
         # Rows of one class lie together, so that one table serves them all.
         order = torch.argsort(k.reshape(-1), stable=True)
         groups = zip(order.split(counts.tolist()), classes, strict=True)
-        parts = [work(x[rows], c) for mine, c in groups for rows in mine.split(size)]
-        return _stacked(parts)[torch.argsort(order)]
+        parts = [(rows, c) for mine, c in groups for rows in mine.split(size)]
+        return _run_parts(lambda part: work(x[part[0]], part[1]), parts)[torch.argsort(order)]
 
     def _check_codes(self, least: int, most: int) -> None:
         if least < 0 or most >= self.values.shape[1]:
@@ -236,6 +239,26 @@ def _bisect(values: Tensor, row: Tensor, y: Tensor) -> Tensor:
     return j
 
 
-def _stacked(parts: list[Tensor]) -> Tensor:
-    """Feature-major blocks as rows."""
-    return torch.cat([part.T for part in parts])
+def _run_parts(work: Callable[[Any], Tensor], parts: Sequence[Any]) -> Tensor:
+    """`work` on each part, whose answers (D, n) are put together as rows.
+
+    On the CPU parts run side by side, each on one thread. Torch's own threads would wait for one another after every
+    operation, which on a machine with other work to do costs far more than the operations themselves.
+    """
+    out: list[Tensor] = [torch.empty(0)] * len(parts)
+    total, inference, gradients = torch.get_num_threads(), torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+    side_by_side = len(parts) > 1 and total > 1
+
+    def run(place: slice) -> None:
+        if side_by_side:
+            torch.set_num_threads(1)
+        # Each thread has its own modes.
+        with torch.inference_mode(inference), torch.set_grad_enabled(gradients):
+            out[place.start] = work(parts[place.start])
+
+    try:
+        for_each(run, [slice(i, i + 1) for i in range(len(parts))], total)
+    finally:
+        if side_by_side:
+            torch.set_num_threads(total)
+    return torch.cat([part.T for part in out])
