@@ -15,9 +15,9 @@ from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from mute.blocks import come_in_blocks, fits_in_memory, hold_blocks, is_dask, over_blocks
 from mute.backends.detect import is_tensor, to_host
 from mute.backends.tensors import erase_tensor
+from mute.blocks import come_in_blocks, fits_in_memory, hold_blocks, is_dask, over_blocks
 from mute.errors import MuteError
 from mute.io import save
 from mute.pieces import Look
