@@ -53,9 +53,16 @@ def hold_blocks(X: Any, y: Any, concept: Any, scratch: Any, n_threads: int) -> t
         The setting of the estimator.
     """
     if is_dask(X):
-        from mute.backends.dask import hold_dask
+        from mute.backends.dask import DaskMatrix, active_client, hold_dask
 
-        return hold_dask(X, y, concept)
+        client = active_client()
+        if client is not None:
+            return hold_dask(client, X, y, concept)
+        # Without a cluster all work is done here: chunks are computed one after the other, and kept as rows of a file.
+        X = DaskMatrix(X, "X")
+        if fits_in_memory(X, scratch):
+            encoder, z = LabelEncoder.fit(concept_of(X.shape[0], y, concept))
+            return MemoryHolder(X.to_numpy(), z, n_threads), encoder
     folder = None if scratch in (None, "auto") else scratch
     if hasattr(X, "row_blocks"):
         encoder, z = LabelEncoder.fit(concept_of(X.shape[0], y, concept))

@@ -114,7 +114,7 @@ class MemoryHolder(Holder):
                     break
                 piece = self._get(number)
                 for change in changes:
-                    piece = change(piece, own=isinstance(piece, Piece))
+                    piece = change(piece)
                 if changes and isinstance(piece, Piece):
                     self._put(number, piece)
                 own.add(piece)

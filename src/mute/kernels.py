@@ -16,6 +16,7 @@ from numba import njit
 __all__ = [
     "add_exactly",
     "class_sums",
+    "column_sums",
     "count",
     "locate",
     "merge_bins",
@@ -143,6 +144,17 @@ def add_exactly(parts, values):
         parts[0, i] += whole
         parts[1, i] += middle
         parts[2, i] += np.rint((rest - middle) * 2.0**36)
+
+
+@njit(**_options)
+def column_sums(x, rows, low, rate, first, second):
+    """Add, over some ``rows`` of ``x`` (m, D), what they are above ``low`` (D,) times ``rate`` (D,), and its square."""
+    for i in range(rows.shape[0]):
+        row = x[rows[i]]
+        for d in range(row.shape[0]):
+            y = (row[d] - low[d]) * rate[d]
+            first[d] += y
+            second[d] += y * y
 
 
 @njit(**_options)

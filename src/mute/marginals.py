@@ -246,7 +246,7 @@ def _fit_columns(
 ) -> tuple[_Floats, _Floats, _Floats]:
     low, width, bins = marginal.grid(summary)
     chosen = np.arange(columns.start, columns.stop)
-    counts = rows.measure(Counts(chosen, low, width, bins)).counts
+    counts = rows.measure(Counts(chosen, low, width, bins, rows.n_rows)).counts.astype(np.int64)
     if isinstance(marginal, Quantile):
         share = np.array([0.5 / marginal.n_knots(int(n)) for n in summary.n[:, 0]])
         low, width = _narrow(rows, chosen, low, width, counts, share)
@@ -279,7 +279,9 @@ def _narrow(
         low = np.where(narrow, low + width * (first - 1), low)
         width = np.where(narrow, width * (last - first + 1) / bins, width)
         again = np.flatnonzero(narrow.any(axis=0))
-        counts[:, again] = rows.measure(Counts(columns[again], low[:, again], width[:, again], bins)).counts
+        counts[:, again] = rows.measure(
+            Counts(columns[again], low[:, again], width[:, again], bins, rows.n_rows)
+        ).counts
     return low, width
 
 

@@ -87,9 +87,12 @@ class Piece:
 
 
 class Change(Protocol):
-    """Makes one piece into another; `own` says that the piece given is needed no longer and may be overwritten."""
+    """Makes one piece into another.
 
-    def __call__(self, piece: Any, *, own: bool) -> Piece: ...
+    `out` is where its block goes; with None, the piece given is needed no longer and may be overwritten.
+    """
+
+    def __call__(self, piece: Any, out: NDArray | None = None) -> Piece: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,13 +142,15 @@ class Enter:
     n_classes: int
     routes: Routes
 
-    def __call__(self, piece: Raw, *, own: bool) -> Piece:
+    def __call__(self, piece: Raw, out: NDArray | None = None) -> Piece:
         rows = piece.start + np.arange(len(piece.z))
         routed = self.routes.of(rows, piece.x, piece.z)
         kept = np.flatnonzero(~_find(self.routes.held, rows)[1])
         order = kept[np.lexsort((routed[kept], piece.z[kept]))]
         z, routed = piece.z[order].astype(np.int64), routed[order]
-        block = np.ascontiguousarray(piece.x[order].T)
+        shape = len(self.center), len(order)
+        block = np.empty(shape, piece.x.dtype) if out is None else out.reshape(-1)[: np.prod(shape)].reshape(shape)
+        block[:] = piece.x[order].T
         block -= self.center[:, None]
         if (self.scale != 1).any():
             block /= self.scale[:, None]
@@ -160,8 +165,8 @@ class Turn:
 
     rotation: NDArray[np.floating]
 
-    def __call__(self, piece: Piece, *, own: bool) -> Piece:
-        return replace(piece, block=self.rotation.T @ piece.block)
+    def __call__(self, piece: Piece, out: NDArray | None = None) -> Piece:
+        return replace(piece, block=np.matmul(self.rotation.T, piece.block, out=out))
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,10 +177,13 @@ class Move:
     step: NDArray[np.floating]
     values: NDArray[np.floating]
 
-    def __call__(self, piece: Piece, *, own: bool) -> Piece:
+    def __call__(self, piece: Piece, out: NDArray | None = None) -> Piece:
         from mute import kernels
 
-        block = piece.block if own else piece.block.copy()
+        block = piece.block
+        if out is not None:
+            block = out
+            block[:] = piece.block
         kernels.push(block, piece.runs, piece.routes, self.origin, self.step, self.values)
         return replace(piece, block=block)
 
@@ -265,11 +273,14 @@ class Columns(Totals):
         self.first, self.second = ExactSum(low.shape), ExactSum(low.shape)
 
     def add(self, raw: Raw) -> None:
-        kept = ~_find(self.held, raw.start + np.arange(len(raw.x)))[1]
-        y = (raw.x[kept] - self.low) / self.unit
-        self.n += len(y)
-        self.first.add(y.sum(axis=0))
-        self.second.add(np.einsum("nd,nd->d", y, y))
+        from mute import kernels
+
+        kept = np.flatnonzero(~_find(self.held, raw.start + np.arange(len(raw.x)))[1])
+        first, second = np.zeros((2, len(self.low)))
+        kernels.column_sums(raw.x, kept, self.low, 1 / self.unit, first, second)
+        self.n += len(kept)
+        self.first.add(first)
+        self.second.add(second)
 
     def merge(self, other: Columns) -> None:
         self.n += other.n
@@ -438,6 +449,8 @@ class Counts(Totals):
     low, width : arrays of shape (K, C)
         The grid of each class and column.
     bins : int
+    n_rows : int
+        Of all pieces.
 
     Attributes
     ----------
@@ -445,10 +458,18 @@ class Counts(Totals):
         The ends are for what lies below and above the grid.
     """
 
-    def __init__(self, columns: NDArray[np.int64], low: _Floats, width: _Floats, bins: int) -> None:
+    def __init__(self, columns: NDArray[np.int64], low: _Floats, width: _Floats, bins: int, n_rows: int) -> None:
         self.columns, self.low, self.width = columns, np.ascontiguousarray(low), np.ascontiguousarray(width)
-        # Half the size leaves more of them in the caches; no piece of any memory has two billion rows.
-        self.counts: NDArray[Any] = np.zeros((*low.shape, bins + 2), np.int32)
+        self.bins = bins
+        # Half the size leaves more of them in the caches, and less to send.
+        self.dtype = np.dtype(np.int32 if n_rows < 2**31 else np.int64)
+        self._counted: NDArray[Any] | None = None
+
+    @property
+    def counts(self) -> NDArray[Any]:
+        if self._counted is None:
+            self._counted = np.zeros((*self.low.shape, self.bins + 2), self.dtype)
+        return self._counted
 
     def add(self, piece: Piece) -> None:
         from mute import kernels
@@ -456,7 +477,8 @@ class Counts(Totals):
         kernels.count(piece.block, piece.bounds, self.columns, self.low, self.width, self.counts)
 
     def merge(self, other: Counts) -> None:
-        self.counts = self.counts.astype(np.int64) + other.counts
+        if other._counted is not None:
+            np.add(self.counts, other._counted, out=self._counted)
 
 
 class Sample(Totals):

@@ -39,7 +39,15 @@ class ExactSum:
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        self._parts = np.zeros((3, *shape))
+        self._shape = shape
+        self._sum: NDArray[np.float64] | None = None
+
+    @property
+    def _parts(self) -> NDArray[np.float64]:
+        # Made when first needed: a sum of nothing is small wherever it is sent.
+        if self._sum is None:
+            self._sum = np.zeros((3, *self._shape))
+        return self._sum
 
     def add(self, values: NDArray[Any]) -> None:
         """Add an array."""
@@ -50,22 +58,22 @@ class ExactSum:
 
     def merge(self, other: ExactSum) -> None:
         """Add another sum."""
-        self._parts += other._parts
+        if other._sum is None:
+            return
+        parts = self._parts
+        parts += other._sum
         self._carry()
 
     def _carry(self) -> None:
         """Move what has grown beyond one unit of the next coarser part there: the sum stays the same."""
+        parts = self._parts
         for fine in (2, 1):
-            units = np.rint(self._parts[fine] / _CUT)
-            self._parts[fine] -= units * _CUT
-            self._parts[fine - 1] += units
+            units = np.rint(parts[fine] / _CUT)
+            parts[fine] -= units * _CUT
+            parts[fine - 1] += units
 
     @property
     def value(self) -> NDArray[np.float64]:
         self._carry()
         whole, middle, fine = self._parts
         return whole + (middle / _CUT + fine / _CUT**2)
-
-    @property
-    def nbytes(self) -> int:
-        return self._parts.nbytes

@@ -9,29 +9,33 @@ worker is made again by dask from what it was made of.
 from __future__ import annotations
 
 import copy
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.blocks import per_row
+from mute.blocks import is_dask, per_row
 from mute.errors import MuteError, missing_extra
 from mute.holders import Holder
-from mute.pieces import PIECE_ROWS, Change, Piece, Raw, Totals
+from mute.pieces import PIECE_ROWS, Change, Raw, Totals
 from mute.tables.readers import Matrix
 from mute.threads import resolve_threads, single_threaded_blas
 from mute.validation import LabelEncoder, concept_of, label_array
 
-__all__ = ["DaskHolder", "DaskMatrix", "cluster", "hold_dask", "map_dask", "to_dask"]
+__all__ = ["DaskHolder", "DaskMatrix", "active_client", "cluster", "hold_dask", "map_dask", "to_dask"]
 
 _T = TypeVar("_T", bound=Totals)
 
 # Bundles for each thread: while one is changed, the old and the new are in memory.
-_BUNDLES_PER_THREAD = 3
+_BUNDLES_PER_THREAD = 2
+# Totals that one task adds up.
+_ADDED = 16
 # Of a file that is read in parts.
 _PART_BYTES = 1 << 26
 # Seconds to wait for a scheduler.
@@ -48,54 +52,94 @@ def _dask() -> Any:
 
 
 class DaskHolder(Holder):
-    """Keeps pieces where dask keeps things: on the workers of the active `Client`, or else in this process.
+    """Keeps pieces on the workers of a cluster.
 
     Parameters
     ----------
-    bundles : list of Delayed
-        Each a list of raw pieces.
+    client : distributed.Client
+    bundles : list of Future
+        Each a bundle of raw pieces.
     shape : (rows, columns)
     dtype : numpy.dtype
     """
 
-    def __init__(self, bundles: list[Any], shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+    def __init__(self, client: Any, bundles: list[Any], shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
         super().__init__()
-        self._bundles = bundles
+        self._client, self._bundles = client, bundles
         self.n_rows, self.n_features = shape
         self.dtype = dtype
 
     def _run(self, changes: Sequence[Change], totals: _T) -> _T:
-        dask = _dask()
-        # Each is one task of its own: it reaches a worker once, and can be made again if that worker is lost.
-        what = dask.delayed(totals, pure=False, traverse=False)
-        if changes:
-            how = dask.delayed(list(changes), pure=False, traverse=False)
-            self._bundles = [dask.delayed(_change, pure=False)(bundle, how) for bundle in self._bundles]
-        sums = [dask.delayed(_measure, pure=False)(bundle, what) for bundle in self._bundles]
-        while len(sums) > 1:
-            sums = [dask.delayed(_merge, pure=False)(sums[i : i + 4]) for i in range(0, len(sums), 4)]
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
-            *self._bundles, total = dask.persist(*self._bundles, sums[0])
-            return total.compute()
+            # A task of its own: it reaches a worker once, and can be made again if that worker is lost.
+            step = self._client.submit(_given, (list(changes), totals), pure=False)
+            if changes:
+                self._bundles = self._map(_change, self._bundles, step)
+                sums = self._map(_measured, self._bundles)
+            else:
+                sums = self._map(_measure, self._bundles, step)
+            while len(sums) > 1:
+                sums = self._map(_merge, [sums[i : i + _ADDED] for i in range(0, len(sums), _ADDED)])
+        return sums[0].result()
+
+    def _map(self, work: Any, each: list[Any], step: Any = None) -> list[Any]:
+        return self._client.map(work, each, pure=False, **({} if step is None else {"step": step}))
 
     def close(self) -> None:
         self._bundles = []
 
 
-def _change(bundle: list[Raw | Piece], changes: list[Change]) -> list[Piece]:
-    out = []
+def _given(value: Any) -> Any:
+    return value
+
+
+class _Bundle(list[Any]):
+    """Pieces that stay together, and what was measured when they were made.
+
+    Dask asks for the size to decide what to move, and should rather move nothing.
+    """
+
+    totals: Any = None
+
+    def __sizeof__(self) -> int:
+        return super().__sizeof__() + sum(p.x.nbytes if isinstance(p, Raw) else p.block.nbytes for p in self)
+
+
+def _change(bundle: _Bundle, step: tuple[list[Change], Totals]) -> _Bundle:
+    """Change and measure pieces.
+
+    What a task is given belongs to dask, which may hand it to another: the new pieces have memory of their own. It is
+    taken all at once, since workers give back to the system what they free, and would have to ask for it again.
+    """
+    changes, totals = step
+    sizes = [p.x.size if isinstance(p, Raw) else p.block.size for p in bundle]
+    first = bundle[0]
+    memory = np.empty(sum(sizes), (first.x if isinstance(first, Raw) else first.block).dtype)
+    out, place = _Bundle(), 0
+    out.totals = totals.fresh()
     with single_threaded_blas():
-        for piece in bundle:
-            for i, change in enumerate(changes):
-                # What a task is given belongs to dask, which may hand it to another.
-                piece = change(piece, own=i > 0)
+        for given, size in zip(bundle, sizes, strict=True):
+            shape = given.x.shape[::-1] if isinstance(given, Raw) else given.block.shape
+            piece = changes[0](given, memory[place : place + size].reshape(shape))
+            for change in changes[1:]:
+                piece = change(piece)
+            if len(changes) > 1:
+                room = memory[place : place + piece.block.size].reshape(piece.block.shape)
+                room[:] = piece.block
+                piece = replace(piece, block=room)
+            place += size
+            out.totals.add(piece)
             out.append(piece)
-    return out  # type: ignore[return-value]
+    return out
 
 
-def _measure(bundle: list[Raw | Piece], totals: _T) -> _T:
-    own = totals.fresh()
+def _measured(bundle: _Bundle) -> Any:
+    return bundle.totals
+
+
+def _measure(bundle: _Bundle, step: tuple[list[Change], _T]) -> _T:
+    own = step[1].fresh()
     with single_threaded_blas():
         for piece in bundle:
             own.add(piece)
@@ -109,36 +153,38 @@ def _merge(sums: list[_T]) -> _T:
     return total
 
 
-def hold_dask(X: Any, y: Any, concept: Any) -> tuple[DaskHolder, LabelEncoder]:
-    """Keep the rows of a dask array or data frame as pieces, with their labels encoded."""
-    dask = _dask()
+def active_client() -> Any:
+    """The client whose cluster dask works on now, or None."""
+    distributed = sys.modules.get("distributed")  # who has a client has imported it
+    if distributed is None:
+        return None
+    try:
+        return distributed.default_client()
+    except ValueError:
+        return None
+
+
+def hold_dask(client: Any, X: Any, y: Any, concept: Any) -> tuple[DaskHolder, LabelEncoder]:
+    """Keep the rows of a dask array or data frame on the workers as pieces, with their labels encoded."""
     X = _array(X)
-    sizes = _bundle_sizes(X.chunks[0])
-    given, name = (y, "y") if concept is None else (concept, "concept")
-    if given is None:
-        concept_of(X.shape[0], y, concept)  # which says so
+    sizes = _bundle_sizes(X.shape[0], max(sum(client.nthreads().values()), 1))
     starts = np.append(0, np.cumsum(sizes))[:-1].tolist()
-    if hasattr(given, "__dask_graph__"):
-        labels = _labels(given, X, sizes, name)
-        parts = [
-            dask.delayed(_distinct, pure=False)(part, start, name) for part, start in zip(labels, starts, strict=True)
-        ]
-        distinct = list(set().union(*dask.compute(*parts)))
+    blocks = client.compute(list(X.rechunk((tuple(sizes), X.shape[1])).to_delayed().ravel()))
+    given, name = (y, "y") if concept is None else (concept, "concept")
+    if is_dask(given):
+        labels = client.compute(_labels(given, X, sizes, name))
+        parts = [client.submit(_distinct, part, start, name) for part, start in zip(labels, starts, strict=True)]
+        distinct = list(set().union(*client.gather(parts)))
         every = np.empty(len(distinct), object)
         every[:] = distinct
         encoder, _ = LabelEncoder.fit(every)
-        known = dask.delayed(encoder, pure=False, traverse=False)
-        codes = [dask.delayed(_encode, pure=False)(part, known, name) for part in labels]
+        codes = [client.submit(_encode, part, encoder, name) for part in labels]
     else:
         encoder, z = LabelEncoder.fit(concept_of(X.shape[0], y, concept))
         small = z.astype(np.min_scalar_type(len(encoder)))
-        codes = [dask.delayed(small[s : s + n], pure=False, traverse=False) for s, n in zip(starts, sizes, strict=True)]
-    blocks = X.rechunk((tuple(sizes), X.shape[1])).to_delayed().ravel()
-    bundles = [
-        dask.delayed(_cut, pure=False)(block, code, start)
-        for block, code, start in zip(blocks, codes, starts, strict=True)
-    ]
-    return DaskHolder(list(dask.persist(*bundles)), X.shape, X.dtype), encoder
+        codes = [small[start : start + n] for start, n in zip(starts, sizes, strict=True)]
+    bundles = [client.submit(_cut, *parts, pure=False) for parts in zip(blocks, codes, starts, strict=True)]
+    return DaskHolder(client, bundles, X.shape, X.dtype), encoder
 
 
 def _array(X: Any) -> Any:
@@ -171,27 +217,12 @@ def _checked(block: NDArray, width: int, kind: str, block_info: Any = None) -> N
     return block.astype(kind, copy=False)
 
 
-def _bundle_sizes(chunks: tuple[int, ...]) -> list[int]:
-    """Rows of each bundle: whole pieces, near the edges of the chunks, so that few rows have to move."""
-    n, edges = sum(chunks), np.cumsum(chunks)
-    ideal = n / min(_BUNDLES_PER_THREAD * _n_threads(), -(-n // PIECE_ROWS))
-    cuts = []
-    for goal in np.arange(ideal, n, ideal):
-        near = edges[np.abs(edges - goal).argmin()]
-        cut = near if abs(near - goal) < ideal / 3 else goal
-        cuts.append(round(cut / PIECE_ROWS) * PIECE_ROWS)
-    ends = sorted({0, n, *(c for c in cuts if 0 < c < n)})
+def _bundle_sizes(n: int, n_threads: int) -> list[int]:
+    """Rows of each bundle: whole pieces, all about the same."""
+    pieces = -(-n // PIECE_ROWS)
+    bundles = min(_BUNDLES_PER_THREAD * n_threads, pieces)
+    ends = [min(pieces * i // bundles * PIECE_ROWS, n) for i in range(bundles + 1)]
     return np.diff(ends).tolist()
-
-
-def _n_threads() -> int:
-    """Threads of the cluster, or of this process."""
-    try:
-        from distributed import default_client
-
-        return max(sum(default_client().nthreads().values()), 1)
-    except (ImportError, ValueError):
-        return resolve_threads(None)
 
 
 def _labels(given: Any, X: Any, sizes: list[int], name: str) -> list[Any]:
@@ -222,9 +253,9 @@ def _encode(labels: NDArray, encoder: LabelEncoder, name: str) -> NDArray[np.int
     return encoder.encode(label_array(labels, name), name).astype(np.min_scalar_type(len(encoder)))
 
 
-def _cut(block: NDArray, z: NDArray[np.integer], start: int) -> list[Raw]:
+def _cut(block: NDArray, z: NDArray[np.integer], start: int) -> _Bundle:
     parts = [slice(s, s + PIECE_ROWS) for s in range(0, len(block), PIECE_ROWS)]
-    return [Raw(start + part.start, np.ascontiguousarray(block[part]), z[part]) for part in parts]
+    return _Bundle(Raw(start + part.start, np.ascontiguousarray(block[part]), z[part]) for part in parts)
 
 
 def map_dask(estimator: Any, method: str, X: Any, labels: dict[str, Any]) -> Any:
