@@ -53,6 +53,8 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/distill.py faithful
 	$(BIN)/python benchmarks/audit.py
 	$(BIN)/python benchmarks/large_fit.py
+	$(BIN)/python benchmarks/out_of_core.py
+	$(BIN)/python benchmarks/torch_engine.py
 
 clean:
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache
