@@ -14,6 +14,7 @@ from mute.artifacts import flow_from, flow_parameters, flow_tensors
 from mute.backends.detect import is_tensor
 from mute.backends.tensors import push_tensor
 from mute.base import Estimator, digest_of_rows
+from mute.blocks import come_in_blocks
 from mute.errors import MuteError
 from mute.fitting import FlowFitter
 from mute.marginals import Histogram, Quantile, make_marginal
@@ -89,6 +90,8 @@ class RBIG(Estimator):
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the layers on `X` (n, D); `y` is ignored."""
+        if come_in_blocks(X):
+            raise MuteError("RBIG learns from rows that are all in memory; give an array, X.to_numpy() or X.compute()")
         with self._all_or_nothing():
             return self._fit(X)
 
