@@ -120,6 +120,15 @@ def test_other_warnings_pass_and_filters_are_restored() -> None:
     assert warnings.filters == before
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C as in a terminal: tests that run in the background may be told to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_stop_waits_for_a_good_place_and_a_second_one_does_not() -> None:
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), Stop() as stop:
