@@ -5,8 +5,8 @@
 
 Each fit runs in a process of its own on the same made-up float32 rows, without router and diagnostics, which are the
 same everywhere; they take turns, and the best of `--rounds` counts. "File" reads the rows block by block and keeps the
-working copy in a temporary file. Dask runs on worker processes of this machine that have as many threads together as
-the fit in memory has; its time does not include starting them. Bytes over the wire are those that the loopback device
+working copy in a temporary file. Dask runs on worker processes of this machine; its time does not include starting
+them, and is compared with the fit in memory on as many threads as they have together. Bytes over the wire are those that the loopback device
 carried (Linux; nothing else should talk to itself meanwhile), per layer: the difference of two fits, one with twice as
 many layers.
 """
@@ -29,7 +29,7 @@ from large_fit import write
 from rich.console import Console
 from rich.table import Table
 
-TARGETS = {"file": 2.0, "dask, 1 worker": 1.6}
+FILE_TARGET, DASK_TARGET = 2.0, 1.6
 
 
 def loopback() -> int:
@@ -49,18 +49,20 @@ def fit(rows: Any, z: Any, layers: int, **settings: Any) -> tuple[Any, float]:
     return model, time.perf_counter() - start
 
 
-def run(folder: Path, kind: str, layers: int, threads: int) -> dict[str, Any]:
+def run(folder: Path, kind: str, layers: int) -> dict[str, Any]:
     """Runs in a process of its own."""
     import mute
+
+    threads = int(kind.split()[-1])
 
     warnings.simplefilter("ignore")
     z = np.load(folder / "z.npy")
     small = np.load(folder / "x.npy", mmap_mode="r")[:4096].copy()
     fit(small, z[:4096], 2)  # what is compiled once
     out: dict[str, Any] = {}
-    if kind == "memory":
+    if kind.startswith("memory"):
         model, seconds = fit(np.load(folder / "x.npy"), z, layers, n_threads=threads)
-    elif kind == "file":
+    elif kind.startswith("file"):
         matrix = mute.open_matrix(folder / "x.npy")
         model, seconds = fit(matrix, z, layers, n_threads=threads, scratch=folder)
     else:
@@ -69,7 +71,7 @@ def run(folder: Path, kind: str, layers: int, threads: int) -> dict[str, Any]:
 
         workers = int(kind.split()[1])
         with (
-            LocalCluster(n_workers=workers, threads_per_worker=threads // workers, dashboard_address=None) as cluster,
+            LocalCluster(n_workers=workers, threads_per_worker=threads, dashboard_address=None) as cluster,
             Client(cluster),
         ):
             x = np.load(folder / "x.npy", mmap_mode="r")
@@ -100,9 +102,12 @@ def main() -> None:
 
     threads = resolve_threads(None)
     if options.child:
-        print(json.dumps(run(Path(options.child[0]), options.child[1], options.layers, threads)))
+        print(json.dumps(run(Path(options.child[0]), options.child[1], options.layers)))
         return
-    kinds = ["memory", "file", "dask 1", *([f"dask {threads}"] if threads > 1 else [])]
+    # Where it is, of how many workers, of how many threads.
+    kinds = [f"memory {threads}", f"file {threads}", f"dask 1 {threads}"]
+    if threads > 1:
+        kinds += [f"dask {threads} 1", "memory 1", "dask 1 1"]
     best: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="mute-out-of-core-") as name:
         write(Path(name), options.rows, options.columns)
@@ -113,24 +118,24 @@ def main() -> None:
                 found = json.loads(answer.strip().splitlines()[-1])
                 if kind not in best or found["seconds"] < best[kind]["seconds"]:
                     best[kind] = found
-    Console().print(report(best, options, threads))
+    Console().print(report(best, options))
 
 
-def report(best: dict[str, dict[str, Any]], options: argparse.Namespace, threads: int) -> Table:
-    size = f"{options.rows:,} x {options.columns}, {options.layers} layers, {threads} threads"
+def report(best: dict[str, dict[str, Any]], options: argparse.Namespace) -> Table:
+    size = f"{options.rows:,} x {options.columns}, {options.layers} layers"
     table = Table("", "fit", "over memory", "target", "peak of the process", "sent per layer", "same bits", title=size)
     for column in table.columns[1:]:
         column.justify = "right"
-    whole = best["memory"]
     for kind, found in best.items():
-        name = (
-            kind.replace("dask 1", "dask, 1 worker") if kind.startswith("dask 1") else kind.replace("dask ", "dask, ")
-        )
-        name += " workers" if kind.startswith("dask") and "worker" not in name else ""
-        ratio, target = found["seconds"] / whole["seconds"], TARGETS.get(name)
+        place, *counts = kind.split()
+        threads = int(np.prod([int(c) for c in counts]))
+        whole = best[f"memory {threads}"]
+        ratio = found["seconds"] / whole["seconds"]
+        target = {"file": FILE_TARGET, "dask": DASK_TARGET if counts[0] == "1" else None}.get(place)
         verdict = "" if target is None else f"{target} " + ("[green]met[/]" if ratio <= target else "[red]missed[/]")
+        name = f"{counts[0]} worker(s) of {counts[1]} thread(s)" if place == "dask" else f"{threads} thread(s)"
         table.add_row(
-            name,
+            f"{place}, {name}",
             f"{found['seconds']:.2f} s",
             f"{ratio:.2f}",
             verdict,
