@@ -6,9 +6,9 @@
 Each fit runs in a process of its own on the same made-up float32 rows, without router and diagnostics, which are the
 same everywhere; they take turns, and the best of `--rounds` counts. "File" reads the rows block by block and keeps the
 working copy in a temporary file. Dask runs on worker processes of this machine; its time does not include starting
-them, and is compared with the fit in memory on as many threads as they have together. Bytes over the wire are those that the loopback device
-carried (Linux; nothing else should talk to itself meanwhile), per layer: the difference of two fits, one with twice as
-many layers.
+them, and is compared with the fit in memory on as many threads as they have together. Bytes over the wire are those
+that the loopback device carried (Linux; nothing else should talk to itself meanwhile), per layer: the difference of two
+fits, one with twice as many layers.
 """
 
 from __future__ import annotations
@@ -133,7 +133,8 @@ def report(best: dict[str, dict[str, Any]], options: argparse.Namespace) -> Tabl
         ratio = found["seconds"] / whole["seconds"]
         target = {"file": FILE_TARGET, "dask": DASK_TARGET if counts[0] == "1" else None}.get(place)
         verdict = "" if target is None else f"{target} " + ("[green]met[/]" if ratio <= target else "[red]missed[/]")
-        name = f"{counts[0]} worker(s) of {counts[1]} thread(s)" if place == "dask" else f"{threads} thread(s)"
+        words = ("worker", "thread") if place == "dask" else ("thread",)
+        name = " of ".join(f"{n} {word}" + "s" * (n != "1") for n, word in zip(counts, words, strict=True))
         table.add_row(
             f"{place}, {name}",
             f"{found['seconds']:.2f} s",
