@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mute.backends.detect import is_tensor, to_host
 from mute.backends.tensors import erase_tensor
-from mute.blocks import come_in_blocks, fits_in_memory, hold_blocks, is_dask, over_blocks
+from mute.blocks import come_in_blocks, fits_in_memory, hold_blocks, is_dask, over_blocks, refuse_iterator
 from mute.errors import MuteError
 from mute.io import save
 from mute.pieces import Look
@@ -287,6 +287,11 @@ class ConceptEstimator(Estimator):
         if is_tensor(X):
             return erase_tensor(self, X)
         return self._erase(check_rows(self, X))
+
+    def fit_transform(self, X: Any, y: Any = None, **labels: Any) -> NDArray[np.floating]:
+        """Fit, then erase the same rows."""
+        refuse_iterator(X)
+        return super().fit_transform(X, y, **labels)
 
     @property
     def needs_concept(self) -> bool:

@@ -17,7 +17,7 @@ from mute.holders import FileHolder, Holder, MemoryHolder, SpooledRows, scratch_
 from mute.pieces import PIECE_ROWS
 from mute.validation import LabelEncoder, check_length, concept_of
 
-__all__ = ["come_in_blocks", "fits_in_memory", "hold_blocks", "is_dask", "over_blocks"]
+__all__ = ["come_in_blocks", "fits_in_memory", "hold_blocks", "is_dask", "over_blocks", "per_row", "refuse_iterator"]
 
 _BLOCK = 8 * PIECE_ROWS
 
@@ -30,6 +30,12 @@ def is_dask(X: Any) -> bool:
 def come_in_blocks(X: Any) -> bool:
     """Whether rows come in blocks: from `mute.open_matrix`, an iterator, or dask."""
     return hasattr(X, "row_blocks") or isinstance(X, Iterator) or is_dask(X)
+
+
+def refuse_iterator(X: Any) -> None:
+    """An error where rows are read twice."""
+    if isinstance(X, Iterator):
+        raise MuteError("X is an iterator, which can be read once; call fit, then transform with a new iterator")
 
 
 def fits_in_memory(X: Any, scratch: Any) -> bool:
@@ -76,11 +82,13 @@ def hold_blocks(X: Any, y: Any, concept: Any, scratch: Any, n_threads: int) -> t
     blocks = _Blocks(X)
     if scratch is None:
         whole = np.concatenate(list(blocks))
+        blocks.refuse_nothing()
         encoder, z = blocks.labels(y, concept)
         return MemoryHolder(whole, z, n_threads), encoder
     file = scratch_file(folder, None)
     try:
         rows = SpooledRows(blocks, blocks.width, blocks.dtype, file)
+        blocks.refuse_nothing()
         encoder, z = blocks.labels(y, concept)
     except BaseException:
         file.close()
@@ -97,12 +105,14 @@ class _Blocks:
             raise MuteError("X is an iterator that gives no block; give blocks of rows")
         self._all, self._rows = chain([first], blocks), 0
         self._labels: list[NDArray[np.object_]] = []
-        block = np.asarray(first[0] if isinstance(first, tuple) else first)
+        block = np.asarray(first[0] if isinstance(first, tuple) and first else first)
         self.width = block.shape[1] if block.ndim == 2 else 0
         self.dtype = np.dtype(np.float32 if block.dtype in (np.float16, np.float32) else np.float64)
 
     def __iter__(self) -> Iterator[NDArray[np.floating]]:
         for i, given in enumerate(self._all):
+            if isinstance(given, tuple) and len(given) != 2:
+                raise MuteError(f"block {i} of X is a tuple of {len(given)}; give arrays, or pairs (array, labels)")
             block, labels = given if isinstance(given, tuple) else (given, None)
             block = np.asarray(block)
             if block.ndim != 2 or block.dtype.kind not in "fiub":
@@ -120,6 +130,14 @@ class _Blocks:
                 self._labels.append(concept_of(len(block), labels, None))
             self._rows += len(block)
             yield block.astype(self.dtype, copy=False)
+
+    def refuse_nothing(self) -> None:
+        """An error if there were no rows or columns; after all blocks have come."""
+        if 0 in (self._rows, self.width):
+            raise MuteError(
+                f"X is an iterator whose blocks have {self._rows} rows and {self.width} columns together; at least one "
+                "row and one column are needed"
+            )
 
     def labels(self, y: Any, concept: Any) -> tuple[LabelEncoder, NDArray[np.int64]]:
         """The labels that came with the blocks, or those given beside them; after all blocks have come."""
@@ -146,25 +164,36 @@ def over_blocks(estimator: Any, method: str, X: Any, **labels: Any) -> Any:
         from mute.tables.mapped import MappedMatrix
 
         return MappedMatrix(X, _call(estimator, method, labels, X.shape[0]))
-    return _mapped(X, _call(estimator, method, labels, None))
+    return _mapped(X, _call(estimator, method, labels, None), _given_per_row(estimator, labels))
 
 
-def _mapped(blocks: Iterator[Any], work: Any) -> Iterator[NDArray[np.floating]]:
+def _mapped(blocks: Iterator[Any], work: Any, per_row: dict[str, Any]) -> Iterator[NDArray[np.floating]]:
     start = 0
     for block in blocks:
+        if isinstance(block, tuple):
+            raise MuteError("X gives pairs, but here it must give blocks of rows alone; give labels beside it")
         yield work(block, start)
         start += len(block)
+    _check_lengths(per_row, start)
+
+
+def _given_per_row(estimator: Any, labels: dict[str, Any]) -> dict[str, Any]:
+    return {name: given for name, given in labels.items() if per_row(estimator, given)}
+
+
+def _check_lengths(labels: dict[str, Any], n_rows: int) -> None:
+    for name, given in labels.items():
+        check_length(given, n_rows, name)
 
 
 def _call(estimator: Any, method: str, labels: dict[str, Any], n_rows: int | None) -> Any:
-    each = {name: per_row(estimator, given) for name, given in labels.items()}
-    for name, given in labels.items():
-        if each[name] and n_rows is not None and len(given) != n_rows:
-            raise MuteError(f"{name} has {len(given)} labels for {n_rows} rows; give one label for each row")
+    each = _given_per_row(estimator, labels)
+    if n_rows is not None:
+        _check_lengths(each, n_rows)
 
     def work(block: NDArray, start: int) -> NDArray[np.floating]:
         part = slice(start, start + len(block))
-        told = {name: given[part] if each[name] else given for name, given in labels.items()}
+        told = {name: given[part] if name in each else given for name, given in labels.items()}
         try:
             return getattr(estimator, method)(block, **told)
         except MuteError as error:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from mute.backends.detect import is_tensor
 from mute.backends.tensors import erase_tensor, move_tensor, pull_tensor, route_tensor
 from mute.base import ConceptEstimator
-from mute.blocks import come_in_blocks, over_blocks
+from mute.blocks import come_in_blocks, over_blocks, refuse_iterator
 from mute.errors import MuteError
 from mute.holders import Holder
 from mute.pieces import Look
@@ -99,8 +99,9 @@ class Conditional(ConceptEstimator):
         X = check_rows(self, X)
         return self._push(X, self._class_of(X, concept))
 
-    def fit_transform(self, X: Any, y: Any = None, *, concept: Any = None) -> NDArray[np.floating]:
+    def fit_transform(self, X: Any, y: Any = None, *, concept: Any = None) -> NDArray[np.floating]:  # type: ignore[override]
         """Fit, then erase the same rows: by the router, or by their labels where there is none."""
+        refuse_iterator(X)
         self.fit(X, y, concept=concept)
         labels = y if concept is None else concept
         return self.transform(X, concept=labels if self.needs_concept else None)

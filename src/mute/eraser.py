@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from contextlib import closing
 from copy import copy
@@ -261,12 +260,14 @@ class MUtE(Invertible):
         import mute
 
         settings = {name: value for name, value in plain_parameters(self).items() if name != "n_threads"}
+        if not isinstance(self.router, str | None):
+            settings["router"] = repr(self.router)
         return {
             "version": mute.__version__,
             "rows": [rows.n_rows, rows.n_features, rows.dtype.name, look.sha256],
             "labels": [repr(label) for label in self._encoder.classes],
-            "labels of the rows": hashlib.sha256(look.class_counts().tobytes()).hexdigest(),
-            "settings": settings,
+            "labels of the rows": look.sha256_of_labels,
+            **{f"the setting {name}": value for name, value in settings.items()},
         }
 
     def _check_settings(self) -> None:

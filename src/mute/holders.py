@@ -222,7 +222,10 @@ def scratch_file(folder: str | os.PathLike[str] | None, size: int | None) -> Bin
 
     With None for the folder, that of the system's temporary files.
     """
-    place = Path(tempfile.gettempdir() if folder is None else folder)
+    try:
+        place = Path(tempfile.gettempdir() if folder is None else folder)
+    except TypeError:
+        raise MuteError(f'scratch must be "auto", a folder or None, not {folder!r}') from None
     if not place.is_dir():
         raise MuteError(f"the folder for the working copy, {place}, does not exist; create it first or choose another")
     free = shutil.disk_usage(place).free

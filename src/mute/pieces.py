@@ -211,7 +211,7 @@ class Look(Totals):
     check : bool
         Look for NaN, infinity and numbers whose squares overflow.
     digest : bool
-        Hash the rows.
+        Hash rows and labels.
 
     Attributes
     ----------
@@ -226,6 +226,7 @@ class Look(Totals):
         self.n_classes, self.check, self.digest = n_classes, check, digest
         self.counts: dict[int, NDArray[np.int64]] = {}
         self.digests: dict[int, bytes] = {}
+        self.label_digests: dict[int, bytes] = {}
         self.bad = BadRows()
 
     def add(self, raw: Raw) -> None:
@@ -234,6 +235,7 @@ class Look(Totals):
             return
         if self.digest:
             self.digests[raw.start] = hashlib.sha256(np.ascontiguousarray(raw.x).data).digest()
+            self.label_digests[raw.start] = hashlib.sha256(np.ascontiguousarray(raw.z, np.int64).data).digest()
         np.minimum(self.low, raw.x.min(axis=0), out=self.low)
         np.maximum(self.high, raw.x.max(axis=0), out=self.high)
 
@@ -242,16 +244,25 @@ class Look(Totals):
         np.maximum(self.high, other.high, out=self.high)
         self.counts |= other.counts
         self.digests |= other.digests
+        self.label_digests |= other.label_digests
         self.bad.merge(other.bad)
 
     @property
     def sha256(self) -> str:
         """The hash of all rows, that of `mute.base.digest_of_rows`."""
-        return hashlib.sha256(b"".join(self.digests[start] for start in sorted(self.digests))).hexdigest()
+        return _joined(self.digests)
+
+    @property
+    def sha256_of_labels(self) -> str:
+        return _joined(self.label_digests)
 
     def class_counts(self) -> NDArray[np.int64]:
         """Rows of each class in the pieces, in their order: shape (pieces, K)."""
         return np.array([self.counts[start] for start in sorted(self.counts)])
+
+
+def _joined(digests: dict[int, bytes]) -> str:
+    return hashlib.sha256(b"".join(digests[start] for start in sorted(digests))).hexdigest()
 
 
 class Columns(Totals):
@@ -268,7 +279,8 @@ class Columns(Totals):
 
     def __init__(self, low: _Floats, high: _Floats, held: NDArray[np.int64]) -> None:
         self.low, self.held = low, held
-        self.unit = np.exp2(np.ceil(np.log2(np.where(high > low, high - low, 1.0))))
+        # Not below 2**-1000, whose inverse can still be told from infinity.
+        self.unit = np.exp2(np.ceil(np.log2(np.maximum(np.where(high > low, high - low, 1.0), 2.0**-1000))))
         self.n = 0
         self.first, self.second = ExactSum(low.shape), ExactSum(low.shape)
 

@@ -65,10 +65,13 @@ class ExactSum:
         self._carry()
 
     def _carry(self) -> None:
-        """Move what has grown beyond one unit of the next coarser part there: the sum stays the same."""
+        """Move what has grown beyond one unit of the next coarser part there: the sum stays the same.
+
+        Halves go up, always: one sum has one form, however often it was carried on the way.
+        """
         parts = self._parts
         for fine in (2, 1):
-            units = np.rint(parts[fine] / _CUT)
+            units = np.floor(parts[fine] / _CUT + 0.5)
             parts[fine] -= units * _CUT
             parts[fine - 1] += units
 
