@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ class Checkpoint:
     """
 
     def __init__(self, folder: str | Path, about: dict[str, Any], seed: int) -> None:
+        if not isinstance(folder, str | os.PathLike):
+            raise MuteError(f"resume must be a folder or None, not {folder!r}")
         self.folder, self.seed = Path(folder), seed
         about = json.loads(json.dumps(about))
         try:
@@ -51,7 +54,7 @@ class Checkpoint:
             return
         try:
             kept = json.loads(path.read_text())
-            before, self.seed = kept["fit"], int(kept["seed"])
+            before, self.seed = dict(kept["fit"]), int(kept["seed"])
         except (OSError, ValueError, KeyError, TypeError):
             raise MuteError(f"{path} cannot be read; remove the folder to begin anew") from None
         if before != about:

@@ -222,10 +222,9 @@ def scratch_file(folder: str | os.PathLike[str] | None, size: int | None) -> Bin
 
     With None for the folder, that of the system's temporary files.
     """
-    try:
-        place = Path(tempfile.gettempdir() if folder is None else folder)
-    except TypeError:
-        raise MuteError(f'scratch must be "auto", a folder or None, not {folder!r}') from None
+    if not isinstance(folder, str | os.PathLike | None):
+        raise MuteError(f'scratch must be "auto", a folder or None, not {folder!r}')
+    place = Path(tempfile.gettempdir() if folder is None else folder)
     if not place.is_dir():
         raise MuteError(f"the folder for the working copy, {place}, does not exist; create it first or choose another")
     free = shutil.disk_usage(place).free
