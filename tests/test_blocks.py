@@ -303,3 +303,8 @@ def test_an_audit_of_rows_in_blocks(tmp_path: Path, fitted: MUtE) -> None:
 
 def test_what_comes_in_blocks() -> None:
     assert blocks.come_in_blocks(iter([])) and not blocks.come_in_blocks([X]) and not blocks.come_in_blocks(X)
+
+
+def test_an_iterator_of_large_blocks_is_known_as_the_rows_of_the_fit(fitted: MUtE) -> None:
+    with pytest.raises(MuteError, match="the very rows that the eraser was fitted on"):
+        audit(fitted, iter([X[:4001], X[4001:]]), Z, adversaries=["logistic"])

@@ -26,7 +26,7 @@ from mute.holders import Holder
 from mute.pieces import PIECE_ROWS, Change, Raw, Totals
 from mute.tables.readers import Matrix
 from mute.threads import resolve_threads, single_threaded_blas
-from mute.validation import LabelEncoder, concept_of, label_array
+from mute.validation import LabelEncoder, check_length, concept_of, label_array
 
 __all__ = ["DaskHolder", "DaskMatrix", "active_client", "cluster", "hold_dask", "map_dask", "to_dask"]
 
@@ -227,17 +227,33 @@ def _bundle_sizes(n: int, n_threads: int) -> list[int]:
 
 def _labels(given: Any, X: Any, sizes: list[int], name: str) -> list[Any]:
     """The labels of each bundle."""
-    if hasattr(given, "to_dask_array"):
-        given = given.to_dask_array(lengths=True)
+    given = _label_chunks(given, True)
     if given.ndim == 2 and given.shape[1] == 1:
         given = given[:, 0]
     if given.ndim != 1:
         raise MuteError(f"{name} must be one-dimensional, not of shape {given.shape}")
     if any(np.isnan(n) for n in given.chunks[0]):
         given = given.compute_chunk_sizes()
-    if given.shape[0] != X.shape[0]:
-        raise MuteError(f"{name} has {given.shape[0]} labels for {X.shape[0]} rows; give one label for each row")
+    check_length(given, X.shape[0], name)
+    given = given.map_blocks(_as_announced, of=name, dtype=given.dtype, meta=np.empty(0, given.dtype))
     return list(given.rechunk((tuple(sizes),)).to_delayed().ravel())
+
+
+def _label_chunks(given: Any, lengths: bool) -> Any:
+    """Labels as a dask array, of chunks of known lengths if asked for."""
+    if not hasattr(given, "to_dask_array"):
+        return given
+    with warnings.catch_warnings():
+        # Text becomes Python's own, as labels are.
+        warnings.filterwarnings("ignore", message="Dask currently has limited support", category=UserWarning)
+        return given.to_dask_array(lengths=lengths or None)
+
+
+def _as_announced(labels: NDArray, of: str, block_info: Any = None) -> NDArray:
+    ((start, stop),) = block_info[0]["array-location"]
+    if len(labels) != stop - start:
+        raise MuteError(f"the block of {of} for rows {start} to {stop - 1} has {len(labels)} labels")
+    return labels
 
 
 def _distinct(labels: NDArray, start: int, name: str) -> set[Any]:
@@ -276,14 +292,17 @@ def map_dask(estimator: Any, method: str, X: Any, labels: dict[str, Any]) -> Any
     beside, same = {}, {}
     for name, given in labels.items():
         if hasattr(given, "__dask_graph__"):
-            given = given.to_dask_array() if hasattr(given, "to_dask_array") else given
-            beside[name] = given.rechunk((X.chunks[0],)) if not any(map(np.isnan, X.chunks[0])) else given
+            known = not any(map(np.isnan, X.chunks[0]))
+            given = _label_chunks(given, known)
+            if known and not any(map(np.isnan, given.chunks[0])):
+                check_length(given, X.shape[0], name)
+                given = given.rechunk((X.chunks[0],))
+            beside[name] = given
         elif per_row(estimator, given):
             if any(map(np.isnan, X.chunks[0])):
                 X = X.compute_chunk_sizes()
             array = label_array(given, name)
-            if len(array) != X.shape[0]:
-                raise MuteError(f"{name} has {len(array)} labels for {X.shape[0]} rows; give one label for each row")
+            check_length(array, X.shape[0], name)
             beside[name] = da.from_array(array, chunks=(X.chunks[0],))
         else:
             same[name] = given
@@ -342,9 +361,11 @@ def cluster(address: str) -> Iterator[Any]:
     except ImportError:
         raise missing_extra("distributed", "dask", "a cluster") from None
     if address == "local":
-        workers = resolve_threads(None)
+        settings: dict[str, Any] = {"n_workers": resolve_threads(None), "threads_per_worker": 1}
+        # No dashboard; what the scheduler serves all the same takes any free port, not one that others may have.
+        settings |= {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": ":0"}}
         with (
-            LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as own,
+            LocalCluster(**settings) as own,
             Client(own) as client,
         ):
             yield client

@@ -205,7 +205,7 @@ def matrix_shape(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tu
 
 
 def _even(blocks: Iterator[NDArray[Any]], size: int) -> Iterator[NDArray[Any]]:
-    """The same rows in blocks of `size`, made from blocks of no more; the last one may have fewer."""
+    """The same rows in blocks of `size`, made from blocks of any; the last one may have fewer."""
     pending: list[NDArray[Any]] = []
     held = 0
     for block in blocks:
@@ -216,9 +216,10 @@ def _even(blocks: Iterator[NDArray[Any]], size: int) -> Iterator[NDArray[Any]]:
         held += len(block)
         if held >= size:
             whole = np.concatenate(pending)
-            held -= size
+            full, held = held - held % size, held % size
             # A copy, since a view of the rest would keep all of it.
-            pending = [whole[size:].copy()] if held else []
-            yield whole[:size]
+            pending = [whole[full:].copy()] if held else []
+            for start in range(0, full, size):
+                yield whole[start : start + size]
     if held:
         yield np.concatenate(pending)
