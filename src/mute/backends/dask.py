@@ -24,7 +24,7 @@ from mute.blocks import is_dask, per_row
 from mute.errors import MuteError, missing_extra
 from mute.holders import Holder
 from mute.pieces import PIECE_ROWS, Change, Raw, Totals
-from mute.tables.readers import Matrix
+from mute.tables.readers import Matrix, listed
 from mute.threads import resolve_threads, single_threaded_blas
 from mute.validation import LabelEncoder, check_length, concept_of, label_array
 
@@ -279,6 +279,12 @@ def map_dask(estimator: Any, method: str, X: Any, labels: dict[str, Any]) -> Any
     dask = _dask()
     da = dask.array
     if hasattr(X, "to_dask_array"):
+        names = getattr(estimator, "feature_names_in_", X.columns)
+        if method != "inverse_transform" and list(names) != list(X.columns):
+            raise MuteError(
+                f"the columns of X are {listed(list(map(str, X.columns)))}; those of the fit were "
+                f"{listed(list(map(str, names)))}: give the same, in the same order"
+            )
         X = X.to_dask_array()
     if X.ndim != 2:
         raise MuteError(f"X must be a matrix, not a dask array of shape {X.shape}")
@@ -308,6 +314,7 @@ def map_dask(estimator: Any, method: str, X: Any, labels: dict[str, Any]) -> Any
             same[name] = given
     bare = copy.copy(estimator)
     bare.set_callbacks()  # they watch a fit, and may hold what cannot travel
+    bare.__dict__.pop("feature_names_in_", None)  # blocks have no names
     model = dask.delayed(bare, pure=False, traverse=False)
     columns = [array[:, None] for array in beside.values()]
     return da.map_blocks(
