@@ -49,7 +49,12 @@ def assert_same_arrays(a: Path, b: Path) -> None:
 def interrupted(words: list[str], kind: signal.Signals, when: Callable[[], bool]) -> tuple[int, str]:
     """Run, signal once `when` says so, and give exit code and standard error."""
     process = subprocess.Popen(
-        words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=os.environ | {"NO_COLOR": "1"}
+        words,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"NO_COLOR": "1"},
+        start_new_session=True,
     )
     try:
         end = time.monotonic() + 120
@@ -57,7 +62,7 @@ def interrupted(words: list[str], kind: signal.Signals, when: Callable[[], bool]
             assert process.poll() is None, process.stderr.read() if process.stderr else ""
             assert time.monotonic() < end
             time.sleep(0.005)
-        process.send_signal(kind)
+        os.killpg(process.pid, kind)  # as a terminal does: to the process and all that it has started
         _, err = process.communicate(timeout=120)
     finally:
         process.kill()
@@ -71,7 +76,9 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.parametrize(("layers", "kind"), [(1, signal.SIGINT), (5, signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("layers", "kind"), [(1, signal.SIGINT), pytest.param(5, signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_fit_goes_on(layers: int, kind: signal.Signals, data: Path, whole: Path, tmp_path: Path) -> None:
     out, kept, scratch = tmp_path / "out" / "m.safetensors", tmp_path / "kept", tmp_path / "scratch"
     out.parent.mkdir()
@@ -131,6 +138,15 @@ def test_a_cluster_of_its_own_gives_the_same_model(data: Path, tmp_path: Path) -
         assert done.returncode == 0, done.stderr
         assert done.stderr == "", done.stderr
     assert_same_arrays(there, here)
+
+
+def test_ctrl_c_reaches_the_workers_too(data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    out, kept = tmp_path / "m.safetensors", tmp_path / "kept"
+    words = command(data, out, "--router", "logistic", "--dask", "local", "--resume", kept, layers=300)
+    code, err = interrupted(words, signal.SIGINT, lambda: len(list(kept.glob("layer-*"))) >= 2)
+    assert code == 130 and not out.exists()
+    assert err == f"mute: interrupted; finished layers are kept in {kept}, and the same command goes on\n"
 
 
 def test_a_scheduler_that_does_not_answer(

@@ -9,6 +9,8 @@ worker is made again by dask from what it was made of.
 from __future__ import annotations
 
 import copy
+import logging
+import signal
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -364,17 +366,19 @@ def to_dask(matrix: Matrix) -> Any:
 def cluster(address: str) -> Iterator[Any]:
     """A client of the scheduler at `address`, or with "local" of worker processes started here for the time."""
     try:
-        from distributed import Client, LocalCluster
+        from distributed import Client, LocalCluster, WorkerPlugin
     except ImportError:
         raise missing_extra("distributed", "dask", "a cluster") from None
     if address == "local":
         settings: dict[str, Any] = {"n_workers": resolve_threads(None), "threads_per_worker": 1}
         # No dashboard; what the scheduler serves all the same takes any free port, not one that others may have.
         settings |= {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": ":0"}}
+        settings["silence_logs"] = logging.ERROR  # of tasks that are cancelled by an interrupt
         with (
             LocalCluster(**settings) as own,
             Client(own) as client,
         ):
+            client.register_plugin(_deaf(WorkerPlugin))
             yield client
         return
     try:
@@ -385,3 +389,13 @@ def cluster(address: str) -> Iterator[Any]:
         if not client.nthreads():
             raise MuteError(f"the dask scheduler at {address} has no workers; start some first")
         yield client
+
+
+def _deaf(base: Any) -> Any:
+    """Lets workers not hear Ctrl-C, which a terminal sends to all: who started them ends them."""
+
+    class Deaf(base):
+        def setup(self, worker: Any) -> None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    return Deaf()
