@@ -6,9 +6,9 @@
 Each fit runs in a process of its own on the same made-up float32 rows, without router and diagnostics, which are the
 same everywhere; they take turns, and the best of `--rounds` counts. "File" reads the rows block by block and keeps the
 working copy in a temporary file. Dask runs on worker processes of this machine; its time does not include starting
-them, and is compared with the fit in memory on as many threads as they have together. Bytes over the wire are those
-that the loopback device carried (Linux; nothing else should talk to itself meanwhile), per layer: the difference of two
-fits, one with twice as many layers.
+them and bringing the rows there, and is compared with the fit in memory on as many threads as they have together. Bytes
+over the wire are those that the loopback device carried (Linux; nothing else should talk to itself meanwhile), per
+layer: the difference of two fits, one with twice as many layers.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def run(folder: Path, kind: str, layers: int) -> dict[str, Any]:
         model, seconds = fit(matrix, z, layers, n_threads=threads, scratch=folder)
     else:
         import dask.array as da
-        from distributed import Client, LocalCluster
+        from distributed import Client, LocalCluster, wait
 
         workers = int(kind.split()[1])
         with (
@@ -77,6 +77,7 @@ def run(folder: Path, kind: str, layers: int) -> dict[str, Any]:
             x = np.load(folder / "x.npy", mmap_mode="r")
             fit(da.from_array(small, chunks=(2048, -1)), z[:4096], 2)
             rows = da.from_array(x, chunks=(len(x) // 8, -1)).persist()
+            wait(rows)
             model, seconds = fit(rows, z, layers)
             sent = []
             for t in (layers, 2 * layers):

@@ -151,7 +151,7 @@ def test_two_classifiers_as_routers_are_told_apart(tmp_path: Path) -> None:
             make(tmp_path, router=other).fit(X, Z)
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "noise", "another file"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "noise", "one byte", "another file"])
 def test_a_damaged_layer_is_refused(damage: str, tmp_path: Path) -> None:
     stopped(tmp_path)
     layer = tmp_path / "layer-0001.safetensors"
@@ -161,8 +161,9 @@ def test_a_damaged_layer_is_refused(damage: str, tmp_path: Path) -> None:
 
         layer.write_bytes(save({"x": np.zeros(3)}))
     else:
-        layer.write_bytes({"cut": good[:-40], "empty": b"", "noise": b"\xff" * 100}[damage])
-    with pytest.raises(MuteError, match=r"layer-0001\.safetensors cannot be read; remove it and all later ones"):
+        flipped = good[:-40] + bytes([good[-40] ^ 1]) + good[-39:]
+        layer.write_bytes({"cut": good[:-40], "empty": b"", "noise": b"\xff" * 100, "one byte": flipped}[damage])
+    with pytest.raises(MuteError, match=r"layer-0001\.safetensors is damaged; remove it and all later ones"):
         make(tmp_path).fit(X, Z)
     layer.unlink()
     assert_same(make(tmp_path).fit(X, Z), make(None).fit(X, Z))

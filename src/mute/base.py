@@ -185,9 +185,9 @@ class ConceptEstimator(Estimator):
             )
         with self._all_or_nothing():
             self._check_settings()
-            rows, encoder = hold_blocks(
-                X, y, concept, getattr(self, "scratch", "auto"), resolve_threads(getattr(self, "n_threads", None))
-            )
+            # What is not asked for its threads sums in the order of the rows.
+            threads = resolve_threads(self.n_threads) if hasattr(self, "n_threads") else 1
+            rows, encoder = hold_blocks(X, y, concept, getattr(self, "scratch", "auto"), threads)
             with closing(rows):
                 look = rows.measure(Look(rows.n_features, len(encoder), check=True, digest=True))
                 look.bad.refuse(rows.dtype, "X")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import asdict
@@ -70,28 +71,30 @@ class Checkpoint:
         """Keep layer `t` and all that the next ones need to know."""
         from safetensors.numpy import save
 
-        arrays = {name: np.ascontiguousarray(getattr(layer, name)) for name in Flow.arrays()}
+        arrays = {name: np.ascontiguousarray(getattr(layer, name)) for name in Flow.arrays()} | {"support": support}
         state = {
+            "sha256": _checksum(arrays),
             "random": rng.bit_generator.state,
             "stopping": None if stopping is None else asdict(stopping),
         }
         with write_atomically(self._path(t)) as file:
-            file.write(save(arrays | {"support": support}, {"state": json.dumps(state)}))
+            file.write(save(arrays, {"state": json.dumps(state)}))
 
     def read(self, max_layers: int) -> tuple[Flow, NDArray[np.float64], dict[str, Any]] | None:
         """The finished layers as one flow, the support, and what was known after the last of them."""
         from safetensors import SafetensorError, safe_open
 
         layers: list[dict[str, NDArray]] = []
-        while len(layers) < max_layers and self._path(len(layers)).exists():
+        while len(layers) < max_layers and (path := self._path(len(layers))).exists():
             try:
-                with safe_open(self._path(len(layers)), framework="np") as file:
+                with safe_open(path, framework="np") as file:
                     layers.append({name: file.get_tensor(name) for name in (*Flow.arrays(), "support")})
                     state = json.loads(file.metadata()["state"])
+                if state["sha256"] != _checksum(layers[-1]):
+                    raise ValueError
             except (OSError, SafetensorError, ValueError, KeyError, TypeError):
                 raise MuteError(
-                    f"{self._path(len(layers))} cannot be read; remove it and all later ones to go on from the layers "
-                    "before"
+                    f"{path} is damaged; remove it and all later ones to go on from the layers before"
                 ) from None
         if not layers:
             return None
@@ -110,3 +113,10 @@ class Checkpoint:
             path.unlink(missing_ok=True)
         if place.is_dir() and not any(place.iterdir()):
             place.rmdir()
+
+
+def _checksum(arrays: dict[str, NDArray]) -> str:
+    total = hashlib.sha256()
+    for name in sorted(arrays):
+        total.update(np.ascontiguousarray(arrays[name]).data)
+    return total.hexdigest()
