@@ -48,17 +48,17 @@ def seconds_per_number(d: int, rate: float) -> float:
     from mute.marginals import Quantile
     from mute.rotations import make_rotation
 
-    n = max(100_000_000 // d // d, 16_384)
+    n = max(500_000_000 // d // d, 40_960)
     times = []
     for rows in (n, 2 * n):  # what does not grow with the rows, as the eigendecomposition, falls out
         x, z = Mixture(d).draw(rows)
         fitter = FlowFitter.of(
-            x, z, max_layers=4, rotation=make_rotation("alternate"), marginal=Quantile(),
+            x, z, max_layers=6, rotation=make_rotation("alternate"), marginal=Quantile(),
             rng=np.random.default_rng(0), n_threads=1,
         )  # fmt: skip
         fitter.add_layer()
         best = np.inf
-        for _ in range(3):
+        for _ in range(5):
             start = time.perf_counter()
             fitter.add_layer()
             best = min(best, time.perf_counter() - start)
