@@ -104,7 +104,7 @@ def test_other_settings(settings: dict[str, Any], tmp_path: Path) -> None:
         OracleLEACE(router="logistic", random_state=0),
         QLEACE(router="logistic", random_state=0),
         MeanDifference(router="logistic", random_state=0),
-        LinearOT(1e-2, router=None),
+        LinearOT(router=None, random_state=0),
     ],
     ids=lambda m: type(m).__name__,
 )

@@ -7,14 +7,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mute.holders import Holder, MemoryHolder
 from mute.moments import Moments
+from mute.pieces import Look
+from mute.routing import stratified_sizes
+from mute.samples import Samples, draw
 from mute.training import hold_out
 from mute.transport import GaussianTransport, frechet_distance, transport
 from mute.validation import check_number
 
 __all__ = ["LinearOT"]
 
-# Candidates for "auto", and what it takes where no rows can be set aside, as block by block.
+# Candidates for "auto", and what it takes where no rows can be set aside, as in `partial_fit`.
 _CANDIDATES = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 _WITHOUT_CHOICE = 1e-2
 _MOST_ROWS = 20_000
@@ -114,14 +118,20 @@ class LinearOT(GaussianTransport):
             check_number("reg", self.reg, 'of at least 0, or "auto"', lambda v: v >= 0)
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
-        self.reg_ = self._choose_reg(X, z) if self.reg == "auto" else float(self.reg)
+        rows = MemoryHolder(X, z, 1)
+        self.reg_ = self._choose_reg(rows, rows.measure(Look(X.shape[1], len(self._encoder))))
         super()._learn(X, z)
 
-    def _choose_reg(self, X: NDArray, z: NDArray[np.int64]) -> float:
-        rng = self._generator()
-        sample = rng.permutation(len(X))[:_MOST_ROWS]
-        learn, watch = (sample[part] for part in hold_out(z[sample], 0.2, rng))
-        seen, fresh = (self._gather(X[part], z[part]) for part in (learn, watch))
+    def _learn_from(self, rows: Holder, look: Look) -> None:
+        self.reg_ = self._choose_reg(rows, look)
+        super()._learn_from(rows, look)
+
+    def _choose_reg(self, rows: Holder, look: Look) -> float:
+        if self.reg != "auto":
+            return float(self.reg)
+        rng, counts = self._generator(), look.class_counts().sum(axis=0)
+        some = Samples.fetch(rows, look, draw(counts, stratified_sizes(counts, _MOST_ROWS), rng))
+        seen, fresh = (self._gather(some.x[part], some.z[part]) for part in hold_out(some.z, 0.2, rng))
         if min(seen.counts.min(), fresh.counts.min()) < 2:
             return _WITHOUT_CHOICE
         scores = [self._misfit(reg, seen, fresh) for reg in _CANDIDATES]
