@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from mute.blocks import is_dask, per_row
 from mute.errors import MuteError, missing_extra
 from mute.holders import Holder
+from mute.interrupts import Stop
 from mute.pieces import PIECE_ROWS, Change, Raw, Totals
 from mute.tables.readers import Matrix, listed
 from mute.threads import resolve_threads, single_threaded_blas
@@ -40,8 +41,8 @@ _BUNDLES_PER_THREAD = 2
 _ADDED = 16
 # Of a file that is read in parts.
 _PART_BYTES = 1 << 26
-# Seconds to wait for a scheduler.
-_PATIENCE = 10
+# Seconds to wait for a scheduler, and between two looks whether to go on waiting for an answer.
+_PATIENCE, _LOOK_UP = 10, 0.2
 
 
 def _dask() -> Any:
@@ -72,6 +73,15 @@ class DaskHolder(Holder):
         self.dtype = dtype
 
     def _run(self, changes: Sequence[Change], totals: _T) -> _T:
+        # Futures tell the scheduler when they are deleted, and there Python would drop a Ctrl-C: it is held back until
+        # the round waits for its answer.
+        with Stop() as stop:
+            total = self._round(changes, totals, stop)
+            if stop.asked:
+                stop.leave()
+        return total
+
+    def _round(self, changes: Sequence[Change], totals: _T, stop: Stop) -> _T:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
             # A task of its own: it reaches a worker once, and can be made again if that worker is lost.
@@ -83,7 +93,14 @@ class DaskHolder(Holder):
                 sums = self._map(_measure, self._bundles, step)
             while len(sums) > 1:
                 sums = self._map(_merge, [sums[i : i + _ADDED] for i in range(0, len(sums), _ADDED)])
-        return sums[0].result()
+        while True:
+            try:
+                return sums[0].result(timeout=_LOOK_UP)
+            except TimeoutError:
+                if sums[0].done():
+                    raise
+                if stop.asked:
+                    stop.leave()
 
     def _map(self, work: Any, each: list[Any], step: Any = None) -> list[Any]:
         return self._client.map(work, each, pure=False, **({} if step is None else {"step": step}))
