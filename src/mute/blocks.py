@@ -59,7 +59,8 @@ def hold_blocks(X: Any, y: Any, concept: Any, scratch: Any, n_threads: int) -> t
         The setting of the estimator.
     """
     if is_dask(X):
-        from mute.backends.dask import DaskMatrix, active_client, hold_dask
+        from mute.backends.dask import active_client, hold_dask
+        from mute.backends.dask_arrays import DaskMatrix
 
         client = active_client()
         if client is not None:
@@ -157,7 +158,7 @@ def over_blocks(estimator: Any, method: str, X: Any, **labels: Any) -> Any:
     collections give a dask array, which is lazy.
     """
     if is_dask(X):
-        from mute.backends.dask import map_dask
+        from mute.backends.dask_arrays import map_dask
 
         return map_dask(estimator, method, X, labels)
     if hasattr(X, "row_blocks"):

@@ -120,12 +120,12 @@ class MemoryHolder(Holder):
                 own.add(piece)
 
         threads = min(self._threads, pieces)
-        shares = [totals.fresh() for _ in range(threads)]
         # Each piece is multiplied by one thread, so that the number of threads does not change the answer.
         with single_threaded_blas():
             if threads == 1:
                 work(totals)
                 return totals
+            shares = [totals.fresh() for _ in range(threads)]
             with ThreadPoolExecutor(threads) as pool:
                 futures = [pool.submit(work, own) for own in shares]
                 try:

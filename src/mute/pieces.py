@@ -37,6 +37,7 @@ __all__ = [
     "Taken",
     "Totals",
     "Turn",
+    "fill",
 ]
 
 # Enough rows to multiply as fast as the whole matrix, few enough to stay in the caches.
@@ -62,6 +63,11 @@ class Raw:
     x: NDArray[np.floating]
     z: NDArray[np.integer]
 
+    @property
+    def array(self) -> NDArray[np.floating]:
+        """The numbers, as they lie."""
+        return self.x
+
 
 @dataclass(frozen=True, eq=False)
 class Piece:
@@ -85,14 +91,31 @@ class Piece:
     runs: NDArray[np.int64]
     routes: NDArray[np.int64]
 
+    @property
+    def array(self) -> NDArray[np.floating]:
+        """The numbers, as they lie."""
+        return self.block
+
 
 class Change(Protocol):
     """Makes one piece into another.
 
-    `out` is where its block goes; with None, the piece given is needed no longer and may be overwritten.
+    `out` is room for its numbers, of whatever shape; with None, the piece given is needed no longer and may be
+    overwritten.
     """
 
     def __call__(self, piece: Any, out: NDArray | None = None) -> Piece: ...
+
+
+def fill(room: NDArray, values: NDArray) -> NDArray:
+    """Copy an array to the beginning of some room; gives it as it lies there."""
+    out = _view(room, values.shape)
+    out[:] = values
+    return out
+
+
+def _view(room: NDArray, shape: tuple[int, ...]) -> NDArray:
+    return room.reshape(-1)[: np.prod(shape)].reshape(shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,9 +171,8 @@ class Enter:
         kept = np.flatnonzero(~_find(self.routes.held, rows)[1])
         order = kept[np.lexsort((routed[kept], piece.z[kept]))]
         z, routed = piece.z[order].astype(np.int64), routed[order]
-        shape = len(self.center), len(order)
-        block = np.empty(shape, piece.x.dtype) if out is None else out.reshape(-1)[: np.prod(shape)].reshape(shape)
-        block[:] = piece.x[order].T
+        turned = piece.x[order].T
+        block = fill(np.empty(turned.size, turned.dtype) if out is None else out, turned)
         block -= self.center[:, None]
         if (self.scale != 1).any():
             block /= self.scale[:, None]
@@ -166,7 +188,8 @@ class Turn:
     rotation: NDArray[np.floating]
 
     def __call__(self, piece: Piece, out: NDArray | None = None) -> Piece:
-        return replace(piece, block=np.matmul(self.rotation.T, piece.block, out=out))
+        room = None if out is None else _view(out, piece.block.shape)
+        return replace(piece, block=np.matmul(self.rotation.T, piece.block, out=room))
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,10 +203,7 @@ class Move:
     def __call__(self, piece: Piece, out: NDArray | None = None) -> Piece:
         from mute import kernels
 
-        block = piece.block
-        if out is not None:
-            block = out
-            block[:] = piece.block
+        block = piece.block if out is None else fill(out, piece.block)
         kernels.push(block, piece.runs, piece.routes, self.origin, self.step, self.values)
         return replace(piece, block=block)
 

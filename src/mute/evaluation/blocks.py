@@ -34,7 +34,7 @@ def as_rows(X: Any, name: str, n_rows: int | None = None) -> Any:
     if on_disk(X):
         return X
     if is_dask(X):
-        from mute.backends.dask import DaskMatrix
+        from mute.backends.dask_arrays import DaskMatrix
 
         return DaskMatrix(X, name)
     if isinstance(X, Iterator) and n_rows is not None:
