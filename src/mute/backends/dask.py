@@ -14,7 +14,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -73,6 +73,8 @@ class DaskHolder(Holder):
         return total
 
     def _round(self, changes: Sequence[Change], totals: _T, stop: Stop) -> _T:
+        from distributed import wait
+
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
             # A task of its own: it reaches a worker once, and can be made again if that worker is lost.
@@ -84,14 +86,12 @@ class DaskHolder(Holder):
                 sums = self._map(_measure, self._bundles, step)
             while len(sums) > 1:
                 sums = self._map(_merge, [sums[i : i + _ADDED] for i in range(0, len(sums), _ADDED)])
-        while True:
-            try:
-                return sums[0].result(timeout=_LOOK_UP)
-            except TimeoutError:
-                if sums[0].done():
-                    raise
-                if stop.asked:
-                    stop.leave()
+        while not sums[0].done():
+            with suppress(TimeoutError):
+                wait(sums[0], timeout=_LOOK_UP)
+            if stop.asked:
+                stop.leave()
+        return sums[0].result()
 
     def _map(self, work: Any, each: list[Any], step: Any = None) -> list[Any]:
         return self._client.map(work, each, pure=False, **({} if step is None else {"step": step}))
