@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.holders import FileHolder, Holder, MemoryHolder, SpooledRows, scratch_file, suggest_scratch
 from mute.pieces import PIECE_ROWS
+from mute.tables.mapped import BlockStream, MappedMatrix
 from mute.validation import LabelEncoder, check_length, concept_of
 
 __all__ = ["come_in_blocks", "fits_in_memory", "hold_blocks", "is_dask", "over_blocks", "per_row", "refuse_iterator"]
@@ -80,75 +80,35 @@ def hold_blocks(X: Any, y: Any, concept: Any, scratch: Any, n_threads: int) -> t
             file.close()
             raise
         return FileHolder(rows, z, n_threads, file), encoder
-    blocks = _Blocks(X)
+    blocks = BlockStream(X, "X")
     if scratch is None:
         whole = np.concatenate(list(blocks))
-        blocks.refuse_nothing()
-        encoder, z = blocks.labels(y, concept)
+        encoder, z = _labels(blocks, y, concept)
         return MemoryHolder(whole, z, n_threads), encoder
     file = scratch_file(folder, None)
     try:
         rows = SpooledRows(blocks, blocks.width, blocks.dtype, file)
-        blocks.refuse_nothing()
-        encoder, z = blocks.labels(y, concept)
+        encoder, z = _labels(blocks, y, concept)
     except BaseException:
         file.close()
         raise
     return FileHolder(rows, z, n_threads, file), encoder
 
 
-class _Blocks:
-    """The blocks of an iterator, checked to fit together; labels that come with them are kept."""
-
-    def __init__(self, blocks: Iterator[Any]) -> None:
-        first = next(blocks, None)
-        if first is None:
-            raise MuteError("X is an iterator that gives no block; give blocks of rows")
-        self._all, self._rows = chain([first], blocks), 0
-        self._labels: list[NDArray[np.object_]] = []
-        block = np.asarray(first[0] if isinstance(first, tuple) and first else first)
-        self.width = block.shape[1] if block.ndim == 2 else 0
-        self.dtype = np.dtype(np.float32 if block.dtype in (np.float16, np.float32) else np.float64)
-
-    def __iter__(self) -> Iterator[NDArray[np.floating]]:
-        for i, given in enumerate(self._all):
-            if isinstance(given, tuple) and len(given) != 2:
-                raise MuteError(f"block {i} of X is a tuple of {len(given)}; give arrays, or pairs (array, labels)")
-            block, labels = given if isinstance(given, tuple) else (given, None)
-            block = np.asarray(block)
-            if block.ndim != 2 or block.dtype.kind not in "fiub":
-                raise MuteError(
-                    f"block {i} of X must be a matrix of numbers, not of shape {block.shape} and dtype {block.dtype}"
-                )
-            if block.shape[1] != self.width:
-                raise MuteError(
-                    f"block {i} of X (from row {self._rows} on) has {block.shape[1]} columns, "
-                    f"the first has {self.width}"
-                )
-            if self.dtype == np.float32 and block.dtype not in (np.float16, np.float32):
-                raise MuteError(f"block {i} of X is {block.dtype}, the first is of single precision; give all alike")
-            if labels is not None:
-                self._labels.append(concept_of(len(block), labels, None))
-            self._rows += len(block)
-            yield block.astype(self.dtype, copy=False)
-
-    def refuse_nothing(self) -> None:
-        """An error if there were no rows or columns; after all blocks have come."""
-        if 0 in (self._rows, self.width):
-            raise MuteError(
-                f"X is an iterator whose blocks have {self._rows} rows and {self.width} columns together; at least one "
-                "row and one column are needed"
-            )
-
-    def labels(self, y: Any, concept: Any) -> tuple[LabelEncoder, NDArray[np.int64]]:
-        """The labels that came with the blocks, or those given beside them; after all blocks have come."""
-        if not self._labels:
-            return LabelEncoder.fit(concept_of(self._rows, y, concept))
-        if y is not None or concept is not None:
-            raise MuteError("labels came with the blocks of X and beside it; give them once")
-        labels = np.concatenate(self._labels)
-        check_length(labels, self._rows, "X")
-        return LabelEncoder.fit(labels)
+def _labels(blocks: BlockStream, y: Any, concept: Any) -> tuple[LabelEncoder, NDArray[np.int64]]:
+    """The labels that came with the blocks, or those given beside them; after all blocks have come."""
+    if 0 in (blocks.n_rows, blocks.width):
+        raise MuteError(
+            f"X is an iterator whose blocks have {blocks.n_rows} rows and {blocks.width} columns together; at least "
+            "one row and one column are needed"
+        )
+    if not blocks.labels:
+        return LabelEncoder.fit(concept_of(blocks.n_rows, y, concept))
+    if y is not None or concept is not None:
+        raise MuteError("labels came with the blocks of X and beside it; give them once")
+    labels = np.concatenate(blocks.labels)
+    check_length(labels, blocks.n_rows, "X")
+    return LabelEncoder.fit(labels)
 
 
 def over_blocks(estimator: Any, method: str, X: Any, **labels: Any) -> Any:
@@ -162,8 +122,6 @@ def over_blocks(estimator: Any, method: str, X: Any, **labels: Any) -> Any:
 
         return map_dask(estimator, method, X, labels)
     if hasattr(X, "row_blocks"):
-        from mute.tables.mapped import MappedMatrix
-
         return MappedMatrix(X, _call(estimator, method, labels, X.shape[0]))
     return _mapped(X, _call(estimator, method, labels, None), _given_per_row(estimator, labels))
 
