@@ -12,9 +12,10 @@ import copy
 import logging
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -41,8 +42,8 @@ _BUNDLES_PER_THREAD = 2
 _ADDED = 16
 # Of a file that is read in parts.
 _PART_BYTES = 1 << 26
-# Seconds to wait for a scheduler, and between two looks whether to go on waiting for an answer.
-_PATIENCE, _LOOK_UP = 10, 0.2
+# Seconds to wait for a scheduler, and between two looks for an answer.
+_PATIENCE, _LOOK_UP = 10, 0.002
 
 
 class DaskHolder(Holder):
@@ -73,8 +74,6 @@ class DaskHolder(Holder):
         return total
 
     def _round(self, changes: Sequence[Change], totals: _T, stop: Stop) -> _T:
-        from distributed import wait
-
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
             # A task of its own: it reaches a worker once, and can be made again if that worker is lost.
@@ -86,9 +85,9 @@ class DaskHolder(Holder):
                 sums = self._map(_measure, self._bundles, step)
             while len(sums) > 1:
                 sums = self._map(_merge, [sums[i : i + _ADDED] for i in range(0, len(sums), _ADDED)])
+        # Looked at again and again: a wait with a limit ends in an exception, which holds on to the future.
         while not sums[0].done():
-            with suppress(TimeoutError):
-                wait(sums[0], timeout=_LOOK_UP)
+            time.sleep(_LOOK_UP)
             if stop.asked:
                 stop.leave()
         return sums[0].result()
