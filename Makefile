@@ -52,6 +52,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/distill.py speed
 	$(BIN)/python benchmarks/distill.py faithful
 	$(BIN)/python benchmarks/audit.py
+	$(BIN)/python benchmarks/shrinkage.py
 	$(BIN)/python benchmarks/large_fit.py
 	$(BIN)/python benchmarks/out_of_core.py
 	$(BIN)/python benchmarks/torch_engine.py

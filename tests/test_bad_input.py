@@ -634,14 +634,14 @@ def test_too_few_rows_to_choose_the_number_of_layers() -> None:
     z = np.repeat([0, 1], 60)
     x = np.random.default_rng(0).standard_normal((120, 1)) + z[:, None]
     with pytest.warns(WeakResultWarning, match=r"smallest class has 60 rows, too few for n_iterations=\"auto\".*100"):
-        model = MUtE(router=None, diagnostics=False).fit(x, z)
+        model = MUtE(router=None, shrinkage=False, diagnostics=False).fit(x, z)
     assert model.n_iterations_ == 10 and model.stopping_ is None
 
 
 @pytest.mark.parametrize("few", [True, False], ids=["rows", "auto"])
 def test_warnings_point_at_the_call(few: bool) -> None:
     """At the line of the user's `fit`, not at one of ours or scikit-learn's."""
-    model = MUtE(1, router=None, diagnostics=False) if few else MUtE(router=None, diagnostics=False)
+    model = MUtE(1 if few else "auto", router=None, shrinkage=few, diagnostics=False)
     x, z = (X[::4], Z[::4]) if few else (X[::2, :1], Z[::2])
     with pytest.warns(WeakResultWarning) as seen:
         model.fit(x, z)

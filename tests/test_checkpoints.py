@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from at_layer import AtLayer, press_ctrl_c
 from laws import draw
 from mute import MUtE, MuteError
 from mute.checkpoints import Checkpoint
@@ -20,28 +21,9 @@ X, Z = X[ORDER], Z[ORDER]
 ROUTER = "logistic"
 
 
-class Interrupt:
-    """A callback that presses Ctrl-C at the end of the layer of this number, and counts the layers."""
-
-    def __init__(self, layer: int | None = None) -> None:
-        self.layer, self.layers = layer, 0
-
-    def setup(self, *_: Any, **__: Any) -> None: ...
-
-    def teardown(self, *_: Any, **__: Any) -> None: ...
-
-    def on_fit_task_begin(self, *_: Any, **__: Any) -> None: ...
-
-    def on_fit_task_end(self, estimator: Any, context: Any, **_: Any) -> None:
-        if context.task_name == "layer":
-            self.layers += 1
-            if self.layers == self.layer:
-                raise KeyboardInterrupt
-
-
 def stopped(folder: Path, layer: int = 3, x: Any = X, z: Any = Z, **settings: Any) -> MUtE:
     eraser = make(folder, **settings)
-    eraser.set_callbacks(Interrupt(layer))
+    eraser.set_callbacks(AtLayer(layer, press_ctrl_c))
     with pytest.raises(KeyboardInterrupt):
         eraser.fit(x, z)
     assert not hasattr(eraser, "classes_")
@@ -59,6 +41,8 @@ def layers_in(folder: Path) -> list[str]:
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "layers": {},
+    "each class on its own": {"shrinkage": False},
+    "auto, each class on its own": {"n_iterations": "auto", "shrinkage": False},
     "auto": {"n_iterations": "auto"},
     "single precision": {"n_iterations": "auto", "x": X.astype(np.float32)},
     "random rotations": {"rotation": "random"},
@@ -81,7 +65,7 @@ def test_a_fit_goes_on_to_the_same_bits(name: str, tmp_path: Path, monkeypatch: 
     stopped(folder, layer=5, x=x, **settings)
     assert len(layers_in(folder)) == 4
     again = make(folder, **settings)
-    again.set_callbacks(watch := Interrupt())
+    again.set_callbacks(watch := AtLayer())
     assert_same(again.fit(x, Z), expected)
     assert watch.layers == len(layers_in(folder))
     # All layers are there: they are read, not fitted.
@@ -99,7 +83,7 @@ def test_without_a_seed_the_fit_keeps_the_one_it_began_with(n_iterations: Any, t
     assert_same(make(tmp_path, random_state=None, n_iterations=n_iterations).fit(X, Z), again)
     fresh = make(None, random_state=None, n_iterations=n_iterations, rotation="random").fit(X, Z)
     other = make(None, random_state=None, n_iterations=n_iterations, rotation="random").fit(X, Z)
-    assert not np.array_equal(fresh.flow_.rotations[0], other.flow_.rotations[0])
+    assert not np.array_equal(fresh.flow_.rotations[-1], other.flow_.rotations[-1])
 
 
 def test_it_goes_on_wherever_the_rows_are(tmp_path: Path) -> None:
@@ -202,7 +186,7 @@ def test_remove_takes_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_callback_that_says_stop_is_heard_when_it_goes_on(tmp_path: Path) -> None:
-    class Stop(Interrupt):
+    class Stop(AtLayer):
         def on_fit_task_end(self, estimator: Any, context: Any, **_: Any) -> bool:
             self.layers += context.task_name == "layer"
             return self.layers == 4

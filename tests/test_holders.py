@@ -136,7 +136,7 @@ def test_a_fit_that_fails_leaves_no_file(
         assert open_files() > before
         raise error
 
-    monkeypatch.setattr("mute.fitting.fit_marginals", fail)
+    monkeypatch.setattr("mute.fitting.fit_shrunk_marginals", fail)
     eraser = MUtE(2, router=None, scratch=tmp_path, random_state=0)
     before = open_files()
     with pytest.raises(type(error)):

@@ -52,7 +52,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]
     [
         MUtE(2, random_state=0),
         MUtE(2, router=MLPClassifier(max_iter=50, random_state=0), random_state=0),
-        MUtE(random_state=0, router="logistic"),
+        MUtE(random_state=0, router="logistic", shrinkage=False),
         TaCo(random_state=0),
         TaCo(n_drop=1, epochs=50, random_state=0),
         FreeFormLEACE(random_state=0),

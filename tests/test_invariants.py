@@ -18,9 +18,10 @@ from sklearn.neural_network import MLPClassifier
 from laws import LAWS, draw
 from mute import RBIG, Histogram, MUtE
 
+# "shared" stands for the default, the others for each class on its own.
 FAMILY = list(
     itertools.product(
-        ["quantile", "histogram"], ["alternate", "global", "random", "ica"], [np.float64, np.float32], [2, 3]
+        ["quantile", "histogram"], ["shared", "alternate", "global", "random", "ica"], [np.float64, np.float32], [2, 3]
     )
 )
 N, D = 8000, 4
@@ -41,7 +42,8 @@ def case(request: pytest.FixtureRequest) -> Case:
     marginal, rotation, dtype, n_classes = request.param
     X, z = draw("skew", N, D, seed=0, n_classes=n_classes)
     new, z_new = draw("skew", 500, D, seed=1, n_classes=n_classes)
-    eraser = MUtE(30, router=None, marginal=marginal, rotation=rotation, diagnostics=False, random_state=0)
+    kind = {"shrinkage": True} if rotation == "shared" else {"shrinkage": False, "rotation": rotation}
+    eraser = MUtE(30, router=None, marginal=marginal, **kind, diagnostics=False, random_state=0)
     eraser.fit(X.astype(dtype), z)
     # Thirty layers multiply rounding errors by the inverse of their slopes: 1e-14, for numbers of size 100, becomes
     # 1e-10 and with "ica", which seeks out the sharpest features of a law, 1e-9. In single precision 1e-5 becomes 1e-3.
@@ -156,7 +158,8 @@ def test_9_one_law_is_rbig(marginal: str, rotation: str) -> None:
     """Where both classes hold the same rows, either map is that of RBIG on these rows."""
     X = draw("skew", 2000, D, seed=0)[0][:2000]
     alone = RBIG(4, marginal=marginal, rotation=rotation, random_state=0).fit(X).transform(X)
-    eraser = MUtE(4, router=None, marginal=marginal, rotation=rotation, diagnostics=False, random_state=0)
+    kind = {"shrinkage": False, "rotation": rotation}
+    eraser = MUtE(4, router=None, marginal=marginal, **kind, diagnostics=False, random_state=0)
     eraser.fit(np.concatenate([X, X]), np.repeat([0, 1], 2000))
     for k in (0, 1):
         # Means of 4,000 and of 2,000 rows round differently, and a row may fall into the next bin: one in 2,000. (Four
@@ -227,7 +230,7 @@ def test_the_papers_floor_has_no_round_trip(dtype: type, limit: float) -> None:
     """What alpha = 1e-10 costs, and why it is not the default."""
     X, z, rows, z_new = far_rows("gauss", dtype)
     paper = Histogram(alpha=1e-10, floor="add")
-    eraser = MUtE(50, router=None, marginal=paper, diagnostics=False, random_state=0).fit(X, z)
+    eraser = MUtE(50, router=None, shrinkage=False, marginal=paper, diagnostics=False, random_state=0).fit(X, z)
     x = rows["as drawn"]
     error = np.abs(eraser.inverse_transform(eraser.transform(x, concept=z_new), concept=z_new) - x).max(axis=1)
     assert error.max() > 1000 * limit
@@ -257,11 +260,12 @@ def test_counterfactuals_follow_the_law_of_their_class(swapped: tuple[MUtE, NDAr
     eraser, X, z = swapped
     made = eraser.counterfactual(X[z == source], 1 - source, concept=z[z == source])
     real = X[z != source]
-    # Means of 5,000 rows each have a standard error of 0.014 spreads, covariances of 2 % (5 % with heavy tails); on
-    # the rows of the fit these errors cancel in part.
+    # Means of 5,000 rows each have a standard error of 0.014 spreads, and 0.02 two of them; on the rows of the fit
+    # these errors cancel in part. Variances of gamma noise have one of 2.6 %, so that the difference of two exceeds
+    # 10 % once in 200 times.
     np.testing.assert_allclose((made.mean(axis=0) - real.mean(axis=0)) / real.std(axis=0), 0, atol=0.03)
     scale = np.sqrt(np.outer(real.var(axis=0), real.var(axis=0)))
-    np.testing.assert_allclose((np.cov(made, rowvar=False) - np.cov(real, rowvar=False)) / scale, 0, atol=0.06)
+    np.testing.assert_allclose((np.cov(made, rowvar=False) - np.cov(real, rowvar=False)) / scale, 0, atol=0.1)
 
     rows, labels = np.concatenate([made, real]), np.repeat([0, 1], 5000)
     learn = np.random.default_rng(0).permutation(10_000) < 5000

@@ -115,10 +115,11 @@ def test_density_is_bit_equal(tmp_path: Path, dtype: str) -> None:
     assert other.get_params() == model.get_params()
 
 
-def test_fitted_attributes_return(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shrinkage", [True, False])
+def test_fitted_attributes_return(shrinkage: bool, tmp_path: Path) -> None:
     x, z = rows(3)
     frame = pd.DataFrame(x, columns=["a", "b", "c", "ü"])
-    model = MUtE(max_iterations=4, router="logistic", random_state=5).fit(frame, z)
+    model = MUtE(max_iterations=4, router="logistic", shrinkage=shrinkage, random_state=5).fit(frame, z)
     other = reloaded(model, tmp_path)
     assert_same(other.classes_, model.classes_)
     assert other.n_iterations_ == model.n_iterations_
@@ -127,7 +128,7 @@ def test_fitted_attributes_return(tmp_path: Path) -> None:
     assert_same(other.get_feature_names_out(), model.get_feature_names_out())
     assert other.routing_.to_json() == model.routing_.to_json()
     assert model.stopping_ is not None and other.stopping_ == model.stopping_
-    assert other.diagnostics_.sets == model.diagnostics_.sets == ("train", "held-out")
+    assert other.diagnostics_.sets == model.diagnostics_.sets == (("train",) if shrinkage else ("train", "held-out"))
     assert other.diagnostics_.classes == model.diagnostics_.classes
     assert_same(other.diagnostics_.figures, model.diagnostics_.figures)
     assert str(other.diagnostics_) == str(model.diagnostics_)

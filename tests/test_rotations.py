@@ -28,7 +28,7 @@ def turn(name: str, t: int, work: NDArray, seed: int = 0, bounds: NDArray = BOUN
     n_classes, counts = len(bounds) - 1, np.diff(bounds)
     rotation, held = make_rotation(name), hold(work.T, np.repeat(np.arange(n_classes), counts))
     scatter = held.measure(Scatter(rotation.classes(t, n_classes), counts, len(work)))
-    return rotation.axes(t, scatter, held, np.random.default_rng(seed))
+    return rotation.axes(t, scatter, held, len(work), np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize("name", ROTATIONS)

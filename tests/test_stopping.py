@@ -1,10 +1,13 @@
-"""When to stop: the adversary that is asked, and the rules by which its answers count."""
+"""When to stop: the adversary that is asked, what layers find, and the rules by which that counts."""
+
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mute.stopping import EarlyStopping, fresh_leak
+from mute.errors import MuteError
+from mute.stopping import EarlyStopping, Settling, fresh_leak, stopping_from_json
 
 
 def labels(n: int, n_classes: int = 2) -> NDArray:
@@ -110,3 +113,39 @@ def test_one_gain_keeps_it_going() -> None:
 
 def test_the_fewest_layers_of_equals() -> None:
     assert run([1.0] * 8, [0.3, 0.1, 0.1, 0.1]).best() == 4
+
+
+def settle(finds: list[tuple[float, float]], first: int = 2, patience: int = 3) -> Settling:
+    """Feed prepared finds until it says stop."""
+    settling = Settling(first, patience)
+    for nats, score in finds:
+        settling.record(nats, score)
+        if settling.done():
+            break
+    return settling
+
+
+FIND, TOO_SMALL, BY_CHANCE = (0.1, 20.0), (1e-5, 20.0), (0.1, 1.0)
+
+
+def test_settles_after_layers_that_find_nothing() -> None:
+    settling = settle([FIND, FIND, FIND, BY_CHANCE, FIND, *[TOO_SMALL] * 9])
+    assert settling.best() == 5, "the last that found anything"
+    assert len(settling.nats) == 7, "half as many as are kept"
+    assert len(settle([FIND] * 40 + [BY_CHANCE] * 9).nats) == 43, "but not more than its patience"
+
+
+def test_the_first_layers_stay_whatever_they_find() -> None:
+    assert settle([BY_CHANCE] * 9, first=4).best() == 4
+    assert len(settle([FIND] * 4 + [BY_CHANCE] * 9, first=4).nats) == 6
+
+
+@pytest.mark.parametrize("record", [Settling(3, nats=[0.1, 0.2], scores=[4.0, 1.0]), EarlyStopping(2, 9, gains=[1.0])])
+def test_records_come_back_from_a_file(record: Settling | EarlyStopping) -> None:
+    assert stopping_from_json(asdict(record)) == record
+
+
+@pytest.mark.parametrize("change", [{"nats": [0.1]}, {"scores": "ab"}, {"nats": [0.1, None]}])
+def test_a_record_that_does_not_fit_together(change: dict) -> None:
+    with pytest.raises(MuteError, match="record of early stopping"):
+        stopping_from_json(asdict(Settling(3, nats=[0.1, 0.2], scores=[4.0, 1.0])) | change)

@@ -28,7 +28,7 @@ from mute.state import (
     restore_router,
     router_state,
 )
-from mute.stopping import EarlyStopping
+from mute.stopping import stopping_from_json
 from mute.threads import for_each, resolve_threads
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def eraser_from_artifact(cls: type[MUtE], tensors: dict[str, NDArray], state: di
         eraser.diagnostics_ = Diagnostics.from_arrays(
             tensors["diagnostics"], sets, eraser._encoder.classes, eraser.flow_.n_layers
         )
-    eraser.stopping_ = None if state["stopping"] is None else EarlyStopping.from_json(state["stopping"])
+    eraser.stopping_ = None if state["stopping"] is None else stopping_from_json(state["stopping"])
     eraser.n_iterations_ = eraser.flow_.n_layers
     restore_features(eraser, d, state["feature_names"])
     eraser._fitted_on = dict(state["fitted_on"])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.files import write_atomically
 from mute.flow import Flow
-from mute.stopping import EarlyStopping
+from mute.stopping import EarlyStopping, Settling
 
 __all__ = ["Checkpoint"]
 
@@ -66,7 +66,7 @@ class Checkpoint:
             )
 
     def write(
-        self, t: int, layer: Flow, support: NDArray, rng: np.random.Generator, stopping: EarlyStopping | None
+        self, t: int, layer: Flow, support: NDArray, rng: np.random.Generator, stopping: EarlyStopping | Settling | None
     ) -> None:
         """Keep layer `t` and all that the next ones need to know."""
         from safetensors.numpy import save

@@ -5,30 +5,31 @@ from __future__ import annotations
 import warnings
 from contextlib import closing
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.callback import CallbackContext
+from sklearn.callback import CallbackContext, with_callbacks
 from sklearn.utils.validation import check_is_fitted
 
 from mute.artifacts import eraser_from_artifact, eraser_to_artifact
+from mute.blocks import come_in_blocks
 from mute.checkpoints import Checkpoint
 from mute.conditional import Invertible
 from mute.diagnostics import Diagnostics, diagnose, rows_followed
 from mute.errors import MuteError, WeakResultWarning
-from mute.fitting import FlowFitter
+from mute.fitting import FlowFitter, as_by_chance
 from mute.flow import BLOCK_ROWS
 from mute.holders import Holder, hold
 from mute.marginals import Histogram, Quantile, make_marginal
 from mute.pieces import Look, Routes
-from mute.rotations import make_rotation
+from mute.rotations import Rotation, make_rotation
 from mute.routing import MAX_ROWS as MAX_ROUTED
-from mute.routing import fit_router, margins, stratified_sizes
+from mute.routing import RoutingReport, fit_router, margins, stratified_sample, stratified_sizes
 from mute.samples import Samples, draw
 from mute.state import plain_parameters
-from mute.stopping import MAX_ROWS, EarlyStopping, advance, fresh_leak
+from mute.stopping import MAX_ROWS, EarlyStopping, Settling, advance, fresh_leak, stopping_from_json
 from mute.threads import resolve_threads
 from mute.validation import (
     check_number,
@@ -64,6 +65,16 @@ class Flags:
     margin: NDArray[np.float64]
 
 
+@dataclass(frozen=True, eq=False)
+class Routing:
+    """A router, the numbers of the rows that it has learned from, where they go without it, and how it does."""
+
+    known: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    router: Any = None
+    routes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    report: RoutingReport | None = None
+
+
 class MUtE(Invertible):
     r"""Maximum utility-preserving erasure of a discrete concept, and its dual counterfactuals.
 
@@ -75,18 +86,26 @@ class MUtE(Invertible):
     Parameters
     ----------
     n_iterations : int or "auto", default="auto"
-        Number of layers. "auto" sets rows aside, lets a fresh adversary learn on one half of them, erased, and be
-        tested on the other, and keeps the layers up to the least leak.
+        Number of layers, of which `shrinkage` takes the first K + 1. "auto" adds layers while they find differences
+        between the classes beyond chance. Without `shrinkage` or with `Histogram` it sets rows aside, lets a fresh
+        adversary learn on one half of them, erased, and be tested on the other, and keeps the layers up to the least
+        leak.
     max_iterations : int, default=100
         The most layers that "auto" tries.
     router : {"mlp", "logistic"}, classifier or None, default="mlp"
         Chooses the class of a row whose label is not given. Any scikit-learn classifier will do (wrap a fitted one
         in `sklearn.frozen.FrozenEstimator`). With None there is none, and labels must always be given.
-    rotation : {"alternate", "global", "random", "ica"}, default="alternate"
+    shrinkage : bool, default=True
+        Let the classes share what does not differ beyond chance, so that the erasure holds on new rows: a first layer
+        for all, covariances of the classes measured on rows that had no part in finding their axes, marginals drawn
+        towards the common ones. Without, each class is estimated alone, as in the paper.
+    rotation : {"auto", "alternate", "global", "random", "ica"}, default="auto"
         Principal axes of one class after the other (the paper), of all rows, a Haar-random rotation, or orthogonal
-        independent components.
+        independent components. "auto" is "random" with `shrinkage`, for the layers after the first K + 1, and
+        "alternate" without.
     marginal : {"quantile", "histogram"}, `Quantile` or `Histogram`, default="quantile"
-        How the one-dimensional maps are fitted. ``Histogram(bins=1000, alpha=1e-10, floor="add")`` is the paper's.
+        How the one-dimensional maps are fitted. ``Histogram(bins=1000, alpha=1e-10, floor="add")`` is the paper's;
+        histograms are every class's own, whatever `shrinkage` says.
     keep_norm : bool, default=False
         Give every counterfactual the norm of the row it comes from. Most sentence encoders put their rows on the
         unit sphere; this puts counterfactuals back onto it.
@@ -119,8 +138,9 @@ class MUtE(Invertible):
         How the router does on rows it has not learned from.
     diagnostics_ : Diagnostics or None
         Negentropy and routing penalty of each class and layer: print it, `plot` it.
-    stopping_ : EarlyStopping or None
-        The leak that "auto" saw after each number of layers.
+    stopping_ : Settling, EarlyStopping or None
+        What "auto" saw: the differences that each layer found or, on rows set aside, the leak after each number of
+        layers.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -158,7 +178,12 @@ class MUtE(Invertible):
     """
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        f"paper-{data}": {"n_iterations": layers, "marginal": Histogram(bins=1000, alpha=1e-10, floor="add")}
+        f"paper-{data}": {
+            "n_iterations": layers,
+            "shrinkage": False,
+            "rotation": "alternate",
+            "marginal": Histogram(bins=1000, alpha=1e-10, floor="add"),
+        }
         for data, layers in (
             ("glove", 100),
             ("bios", 70),
@@ -175,7 +200,8 @@ class MUtE(Invertible):
         *,
         max_iterations: int = 100,
         router: Any = "mlp",
-        rotation: str = "alternate",
+        shrinkage: bool = True,
+        rotation: str = "auto",
         marginal: str | Histogram | Quantile = "quantile",
         keep_norm: bool = False,
         validation_fraction: float = 0.2,
@@ -188,6 +214,7 @@ class MUtE(Invertible):
         self.n_iterations = n_iterations
         self.max_iterations = max_iterations
         self.router = router
+        self.shrinkage = shrinkage
         self.rotation = rotation
         self.marginal = marginal
         self.keep_norm = keep_norm
@@ -198,23 +225,67 @@ class MUtE(Invertible):
         self.n_threads = n_threads
         self.random_state = random_state
 
-    def _learn(self, X: NDArray, z: NDArray) -> str:
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None, *, concept: Any = None, unlabelled: Any = None) -> Self:
+        """Learn the maps.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+            Also rows that come in blocks: a matrix on disk (`mute.open_matrix`), an iterator of arrays or of (array,
+            labels), a dask array or data frame.
+        y : array-like of shape (n,), optional
+            The concept's labels, any hashable kind, unless `concept` is given.
+        concept : array-like of shape (n,), optional
+            The concept's labels where `y` is another label, as in a pipeline.
+        unlabelled : array-like of shape (m, D), optional
+            More rows, of which nobody knows the class: the router, which learns from `X` alone, says it. More rows
+            leave the maps less noise; where the router errs, classes are a little mixed.
+        """
+        if unlabelled is None:
+            return self._fit(X, y, concept)
+        if come_in_blocks(X) or come_in_blocks(unlabelled):
+            raise MuteError(
+                "rows without labels are taken from arrays only, not from blocks; label them yourself "
+                "(eraser.route) and fit on all of them"
+            )
+        if self.router is None:
+            raise MuteError("rows without labels are labelled by the router, but router=None; choose one")
+        with self._all_or_nothing():
+            self._check_settings()
+            X = check_rows(self, X, reset=True)
+            z = self._read_concept(X, y, concept)
+            more = check_rows(self, unlabelled, name="unlabelled").astype(X.dtype, copy=False)
+            self._n_features_out = X.shape[1]
+            rng = self._generator()
+            known = stratified_sample(z, MAX_ROUTED, rng)
+            routing = Routing(known, *fit_router(self.router, X[known], z[known], self._encoder, rng))
+            X = np.concatenate([X, more])
+            z = np.concatenate([z, routing.router.predict(more)])
+            sha256 = self._learn(X, z, routing)
+            counts = np.bincount(z, minlength=len(self._encoder)).tolist()
+            self._remember_rows(X, sha256, class_rows=counts, unlabelled=len(more))
+        return self
+
+    def _learn(self, X: NDArray, z: NDArray, routing: Routing | None = None) -> str:
         rows = hold(X, z, self.scratch, resolve_threads(self.n_threads))
         with closing(rows):
             look = rows.measure(Look(X.shape[1], len(self._encoder), digest=True))
-            self._learn_from(rows, look)
+            self._learn_from(rows, look, routing)
         return look.sha256
 
-    def _learn_from(self, rows: Holder, look: Look) -> None:
-        """Learn from rows wherever they are."""
-        marginal, rotation, encoder = make_marginal(self.marginal), make_rotation(self.rotation), self._encoder
+    def _learn_from(self, rows: Holder, look: Look, routing: Routing | None = None) -> None:
+        """Learn from rows wherever they are, with a router that knows them already or one to be trained."""
+        marginal, rotation, encoder = make_marginal(self.marginal), self._make_rotation(), self._encoder
         counts, threads = look.class_counts().sum(axis=0), resolve_threads(self.n_threads)
         warn_of_few_rows(encoder, counts, rows.n_features)
         seed = self._seed()
         kept = None if self.resume is None else Checkpoint(self.resume, self._identity(rows, look), seed)
-        rng = np.random.default_rng(seed if kept is None else kept.seed)
+        seed = seed if kept is None else kept.seed
+        # The layers have random numbers of their own: whatever else is drawn, they are the same.
+        rng, turns = np.random.default_rng(seed), np.random.default_rng(seed)
         layers, aside = self._plan(counts)
-        routes = self.router is not None
+        routes = self.router is not None and routing is None
         root = self._init_callback_context(task_name="fit", max_subtasks=layers + routes)
         root.call_on_fit_task_begin(estimator=self)
 
@@ -223,24 +294,32 @@ class MUtE(Invertible):
         most = rows_followed(rows.n_features) * self.diagnostics
         followed = draw(counts, np.minimum(counts - aside, most), rng, held)
         some = Samples.fetch(rows, look, held, learned, followed)
-        self.router_, self.routing_, known = None, None, some.among(learned)
-        routed = some.z[known]
         if routes:
             task = root.subcontext(task_name="router")
             task.call_on_fit_task_begin(estimator=self)
-            self.router_, routed, self.routing_ = fit_router(self.router, some.x[known], routed, encoder, rng)
+            known = some.among(learned)
+            trained = fit_router(self.router, some.x[known], some.z[known], encoder, rng)
+            routing = Routing(some.number[known], *trained)
             task.call_on_fit_task_end(estimator=self)
+        routing = routing or Routing()
+        self.router_, self.routing_ = routing.router, routing.report
         out = some.among(held)
-        way = Routes(self.router_, some.number[known], routed, some.number[out], some.z[out])
+        way = Routes(routing.router, routing.known, routing.routes, some.number[out], some.z[out])
         route = way.of(some.number, some.x, some.z)
         fitter = FlowFitter(
-            rows, look, way, max_layers=layers, rotation=rotation, marginal=marginal, rng=rng, n_threads=threads
-        )
-        self.stopping_ = EarlyStopping(len(encoder), layers) if aside.any() else None
-        self._add_layers(fitter, layers, root, (some.x[out], some.z[out], route[out]), rng, kept)
+            rows, look, way, max_layers=layers, rotation=rotation, marginal=marginal, shrinkage=self.shrinkage,
+            rng=turns, n_threads=threads,
+        )  # fmt: skip
+        self.stopping_: EarlyStopping | Settling | None = None
+        if aside.any():
+            self.stopping_ = EarlyStopping(len(encoder), layers)
+        elif self._settles():
+            self.stopping_ = Settling(len(encoder) + 2)
+        self._add_layers(fitter, layers, root, (some.x[out], some.z[out], route[out]), turns, kept)
         root.call_on_fit_task_end(estimator=self)
 
-        self.flow_ = fitter.flow() if self.stopping_ is None else fitter.flow().layers(0, self.stopping_.best())
+        best = fitter.n_layers if self.stopping_ is None else min(self.stopping_.best(), fitter.n_layers)
+        self.flow_ = fitter.flow().layers(0, best)
         self._support: NDArray[np.float64] = fitter.support
         self.n_iterations_ = self.flow_.n_layers
         rows.close()  # before the diagnostics take memory of their own
@@ -272,7 +351,9 @@ class MUtE(Invertible):
 
     def _check_settings(self) -> None:
         make_marginal(self.marginal)
-        make_rotation(self.rotation)
+        self._make_rotation()
+        if not isinstance(self.shrinkage, bool | np.bool_):
+            raise MuteError(f"shrinkage must be True or False, not {self.shrinkage!r}")
         if self.n_iterations != "auto":
             check_whole_number("n_iterations", self.n_iterations, also='"auto" or ')
         check_whole_number("max_iterations", self.max_iterations)
@@ -284,6 +365,8 @@ class MUtE(Invertible):
         none = np.zeros_like(counts)
         if self.n_iterations != "auto":
             return int(self.n_iterations), none
+        if self._settles():
+            return max(int(self.max_iterations), len(counts) + 2), none
         fewest = int(counts.min())
         if fewest < _FEWEST_FOR_AUTO:
             warnings.warn(
@@ -295,6 +378,15 @@ class MUtE(Invertible):
             return _FALLBACK_ITERATIONS, none
         aside = np.clip((self.validation_fraction * counts).astype(np.int64), 20, MAX_ROWS)
         return int(self.max_iterations), aside
+
+    def _settles(self) -> bool:
+        """Whether "auto" goes by what shrunk marginals find, and needs no rows set aside."""
+        return self.n_iterations == "auto" and self.shrinkage and isinstance(make_marginal(self.marginal), Quantile)
+
+    def _make_rotation(self) -> Rotation:
+        return make_rotation(
+            ("random" if self.shrinkage else "alternate") if self.rotation == "auto" else self.rotation
+        )
 
     def _add_layers(
         self,
@@ -308,26 +400,30 @@ class MUtE(Invertible):
         """Fit layer after layer, telling the callbacks, until one of them or the held-out rows say stop."""
         erased, z, route = held
         before = None if kept is None else kept.read(layers)
+        if kept is not None and before is not None and fitter.resumable(before[0].n_layers) < before[0].n_layers:
+            before = kept.read(fitter.resumable(before[0].n_layers))
         if before is not None:
             flow, support, state = before
             fitter.restore(flow, support)
             rng.bit_generator.state = state["random"]
             if state["stopping"] is not None:
-                self.stopping_ = EarlyStopping.from_json(state["stopping"])
+                self.stopping_ = stopping_from_json(state["stopping"])
                 erased = flow.push(erased, route, n_threads=self.n_threads)
         for t in range(layers):
             task = root.subcontext(task_name="layer")
             task.call_on_fit_task_begin(estimator=self)
             new = t >= fitter.n_layers
-            if new:
-                fitter.add_layer()
+            shrunk = fitter.add_layer() if new else None
             stop = task.call_on_fit_task_end(estimator=self)
-            if self.stopping_ is not None:
+            if isinstance(self.stopping_, Settling):
                 if new:
-                    erased, gain = advance(fitter.layer(t), erased, z, route, self.n_threads)
-                    self.stopping_.gains.append(gain)
-                    if self.stopping_.due() or stop:
-                        self.stopping_.record(*fresh_leak(erased, z, fitter.n_classes, rng))
+                    self.stopping_.record(*(0.0, 0.0) if shrunk is None else (shrunk.nats, shrunk.score))
+            elif self.stopping_ is not None and new:
+                erased, gain = advance(fitter.layer(t), erased, z, route, self.n_threads)
+                self.stopping_.gains.append(gain)
+                if self.stopping_.due() or stop:
+                    self.stopping_.record(*fresh_leak(erased, z, fitter.n_classes, rng))
+            if self.stopping_ is not None:
                 stop = stop or (t + 1 == fitter.n_layers and self.stopping_.done())
             if new and kept is not None:
                 kept.write(t, fitter.layer(t), fitter.support, rng, self.stopping_)
@@ -377,6 +473,49 @@ class MUtE(Invertible):
             return out
         limits = np.finfo(ops.precision)
         return out * (ops.norm(x) / ops.clip(ops.norm(out), float(limits.tiny), float(limits.max)))
+
+    def adapt(self, X: Any, concept: Any = None) -> Self:
+        """An eraser for the rows at hand, among which an adversary learns nothing to the second order.
+
+        On new rows an eraser shows the noise of its maps; on those that it was fitted on it shows the opposite: class
+        means and covariances agree better than chance would have it, so that what some rows have too much of, the
+        others lack, and an adversary who knows the class of some reads that of the others by turning its answers round.
+        Where all rows that are to be erased are known, both can be mended: straight layers, one for each class, give
+        the rows of each class the mean and the covariance of an independent Gaussian sample of so many rows, and a last
+        rotation hides the axes by which that was done.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+            All rows that are to be erased, more than D of each class. They may be those of the fit.
+        concept : array-like of shape (n,), optional
+            True labels, in place of the router: give them, or not, as when the rows are then erased.
+
+        Returns
+        -------
+        MUtE
+            A new one; this one is left as it is.
+
+        Notes
+        -----
+        *Limits.* It holds for these rows only; an adversary who has other rows, erased by the same maps, with labels,
+        learns from them as before. Where the router errs, true classes differ by its errors.
+        """
+        check_is_fitted(self)
+        X = check_rows(self, X)
+        k = self._class_of(X, concept)
+        counts = np.bincount(k, minlength=len(self.classes_))
+        if counts.min() <= self.n_features_in_:
+            few = self._encoder.classes[int(counts.argmin())]
+            raise MuteError(
+                f"adapt needs more rows of each class than there are columns ({self.n_features_in_}), but class "
+                f"{few!r} has {counts.min()}; reduce the columns first (PCA), or fit with these rows as unlabelled="
+            )
+        more = as_by_chance(self._push(X, k), k, self.flow_.values.shape[-1], self._generator())
+        adapted: Any = copy(self)
+        adapted.flow_ = self.flow_.then(more.astype(self.flow_.dtype))
+        adapted.n_iterations_, adapted.stopping_, adapted.diagnostics_ = adapted.flow_.n_layers, None, None
+        return adapted
 
     def first_layers(self, n: int) -> Self:
         """The same eraser with its first `n` layers only: what a fit with ``n_iterations=n`` would give."""

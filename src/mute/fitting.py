@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.flow import Flow, _separate
+from mute.folds import LEAST, class_covariances
 from mute.holders import Holder, MemoryHolder
 from mute.marginals import Histogram, Quantile, fit_marginals
 from mute.pieces import Columns, Enter, Look, Move, Routes, Scatter, Spread, Turn
-from mute.rotations import Rotation
+from mute.rotations import Rotation, principal_axes
+from mute.shrinkage import Shrunk, fit_shrunk_marginals, flat_coordinates
 
-__all__ = ["FlowFitter"]
+__all__ = ["FlowFitter", "as_by_chance", "whitening_flow"]
 
 # Columns whose spreads differ by more than this are brought to one scale first: rotated together in float32, the
 # small ones would drown in the rounding of the large.
@@ -36,6 +39,10 @@ class FlowFitter:
     max_layers : int
     rotation, marginal
         As `make_rotation` and `make_marginal` give them.
+    shrinkage : bool
+        Let the classes share what does not differ beyond chance. The first layer is the same for all classes but for
+        their means; one layer for each class then brings its covariance to the identity (`mute.folds`); only after
+        that does `rotation` begin, with shrunk marginals (`mute.shrinkage`).
 
     Attributes
     ----------
@@ -52,11 +59,12 @@ class FlowFitter:
         max_layers: int,
         rotation: Rotation,
         marginal: Histogram | Quantile,
+        shrinkage: bool = False,
         rng: np.random.Generator,
         n_threads: int,
     ) -> None:
         self._rows, self._rotation, self._marginal, self._rng = rows, rotation, marginal, rng
-        self._threads = n_threads
+        self._threads, self._shrinkage = n_threads, shrinkage
         d, dtype = rows.n_features, rows.dtype
         columns = rows.measure(Columns(look.low, look.high, routes.held))
         self.center = columns.center
@@ -72,6 +80,8 @@ class FlowFitter:
         self._origin, self._step = np.empty((2, max_layers, n_classes, d), dtype)
         self._values = np.empty((max_layers, n_classes, d, marginal.n_values), dtype)
         self.support = np.empty((2, n_classes, d))
+        # Coordinates, the first ones, that have any spread; the others are left alone after the first layer.
+        self._alive = d
 
     @classmethod
     def of(cls, x: NDArray, z: NDArray[np.integer], *, n_threads: int, **settings: Any) -> FlowFitter:
@@ -84,20 +94,61 @@ class FlowFitter:
     def n_classes(self) -> int:
         return len(self.counts)
 
-    def add_layer(self) -> None:
-        """Fit one more layer and carry the rows through it."""
-        t, rows = self.n_layers, self._rows
-        scatter = rows.measure(Scatter(self._rotation.classes(t, self.n_classes), self.counts, rows.n_features))
-        axes = self._rotation.axes(t, scatter, rows, self._rng)
-        self._rotations[t] = axes
-        rows.change(Turn(self._rotations[t]))
-        spread = rows.measure(Spread(scatter.means @ axes, self.counts))
+    def add_layer(self) -> Shrunk | None:
+        """Fit one more layer and carry the rows through it; shrunk marginals, where it has any, are told."""
+        t, shrunk = self.n_layers, None
+        if self._shrinkage and 1 <= t <= self.n_classes:
+            self._whiten_class(t - 1)
+        else:
+            shrunk = self._gaussianize(t)
+        self._rows.change(Move(self._origin[t], self._step[t], self._values[t]))
+        self.n_layers += 1
+        return shrunk
+
+    def _gaussianize(self, t: int) -> Shrunk | None:
+        rows, first, d = self._rows, self._shrinkage and t == 0, self._alive
+        classes = tuple(range(self.n_classes)) if first else self._rotation.classes(t, self.n_classes)
+        scatter = rows.measure(Scatter(classes, self.counts, rows.n_features))
+        self._turn(t, principal_axes(scatter.within) if first else self._rotation.axes(t, scatter, rows, d, self._rng))
+        spread = rows.measure(Spread(scatter.means @ self._rotations[t], self.counts))
         if t == 0:
             self.support[:] = spread.low, spread.high
-        self._origin[t], self._step[t], self._values[t] = fit_marginals(rows, spread, self._marginal, self._threads)
+        shrunk = None
+        if self._shrinkage and isinstance(self._marginal, Quantile):
+            shrunk = fit_shrunk_marginals(rows, spread, self._marginal, d, share_spreads=first, n_threads=self._threads)
+            self._fill(t, shrunk.origin, shrunk.step, shrunk.values)
+        else:
+            self._fill(t, *fit_marginals(rows, spread, self._marginal, self._threads))
         _separate(self._values[t])
-        rows.change(Move(self._origin[t], self._step[t], self._values[t]))
-        self.n_layers += 1
+        if first:
+            self._alive = _n_alive(spread, rows.dtype)
+        return shrunk
+
+    def _turn(self, t: int, axes: NDArray[np.float64]) -> None:
+        """Turn the leading coordinates of the rows."""
+        self._rotations[t] = np.eye(self._rows.n_features)
+        self._rotations[t][: len(axes), : len(axes)] = axes
+        self._rows.change(Turn(self._rotations[t]))
+
+    def _whiten_class(self, k: int) -> None:
+        """Bring mean and covariance of class `k` to zero and the identity; the others are only turned."""
+        if k == 0:
+            moments = class_covariances(self._rows, self.n_classes, self._alive)
+            self._whitening = whitening_flow(*moments, self._values.shape[-1])
+        layer = self._whitening.layers(k, k + 1)
+        self._turn(k + 1, layer.rotations[0])
+        self._fill(k + 1, layer.origin[0], layer.step[0], layer.values[0])
+
+    def _fill(self, t: int, *tables: NDArray[np.float64]) -> None:
+        """The marginals of layer `t`, of the leading coordinates; the others stay as they are."""
+        grid = np.linspace(-1, 1, self._values.shape[-1])
+        self._origin[t], self._step[t], self._values[t] = -1, grid[1] - grid[0], grid
+        for ours, theirs in zip((self._origin[t], self._step[t], self._values[t]), tables, strict=True):
+            ours[:, : theirs.shape[1]] = theirs
+
+    def resumable(self, n: int) -> int:
+        """With how many of `n` finished layers it can begin: those of the classes are made together."""
+        return 1 if self._shrinkage and n <= self.n_classes else n
 
     def restore(self, flow: Flow, support: NDArray[np.float64]) -> None:
         """Begin with layers that were fitted on the same rows before."""
@@ -107,6 +158,9 @@ class FlowFitter:
         self._step[:n], self._values[:n], self.support[:] = flow.step, flow.values, support
         for t in range(n):
             self._rows.change(Turn(self._rotations[t]))
+            if t == 0 and self._shrinkage:
+                means = np.zeros((self.n_classes, self._rows.n_features))
+                self._alive = _n_alive(self._rows.measure(Spread(means, self.counts)), self._rows.dtype)
             self._rows.change(Move(self._origin[t], self._step[t], self._values[t]))
         self.n_layers = n
 
@@ -128,6 +182,60 @@ class FlowFitter:
             step=self._step[start:stop],
             values=self._values[start:stop],
         )
+
+
+def as_by_chance(x: NDArray, k: NDArray[np.int64], n_values: int, rng: np.random.Generator) -> Flow:
+    r"""Layers that give the rows of each class the mean and covariance of an independent Gaussian sample of that size.
+
+    With the sample's mean g and covariance S, and m and C those of the rows: whitening by
+    :math:`C^{1/2} S^{-1} C^{1/2}` in place of C leaves the covariance S, up to a rotation, under which its law does not
+    change. The last layer is a random rotation.
+    """
+    from scipy.linalg import eigh
+    from scipy.stats import ortho_group, wishart
+
+    d, counts = x.shape[1], np.bincount(k)
+    centres, sizes = np.empty((len(counts), d)), np.empty((len(counts), d, d))
+    for c, n in enumerate(counts.tolist()):
+        mine = x[k == c].astype(np.float64)
+        values, axes = eigh(np.atleast_2d(np.cov(mine, rowvar=False)))
+        root = axes * np.sqrt(np.maximum(values, LEAST)) @ axes.T
+        sample = np.atleast_2d(wishart.rvs(n - 1, np.eye(d), random_state=rng)) / (n - 1)
+        sizes[c] = root @ np.linalg.solve(sample, root)
+        values, axes = eigh(sizes[c])
+        shift = rng.standard_normal(d) / np.sqrt(n)
+        centres[c] = mine.mean(axis=0) - axes * np.sqrt(values) @ axes.T @ shift
+    flow = whitening_flow(centres, sizes, n_values)
+    turn = ortho_group.rvs(d, random_state=rng) if d > 1 else np.ones((1, 1))
+    idle = whitening_flow(np.zeros((len(counts), d)), np.tile(np.eye(d), (len(counts), 1, 1)), n_values).layers(0, 1)
+    return flow.then(replace(idle, rotations=turn[None]))
+
+
+def whitening_flow(means: NDArray[np.float64], covariances: NDArray[np.float64], n_values: int) -> Flow:
+    """One straight layer for each class that makes its mean zero and its covariance the identity.
+
+    A rotation is shared by all classes: each layer sees the covariances as those before it have turned them.
+    """
+    n_classes, d = means.shape
+    grid = np.linspace(-1, 1, n_values)
+    rotations = np.empty((n_classes, d, d))
+    origin, values = np.full((n_classes, n_classes, d), -1.0), np.tile(grid, (n_classes, n_classes, d, 1))
+    turned = np.eye(d)
+    for k in range(n_classes):
+        rotations[k] = principal_axes(turned.T @ covariances[k] @ turned)
+        turned = turned @ rotations[k]
+        sizes = (turned * (covariances[k] @ turned)).sum(axis=0)
+        # A direction without spread cannot be given one.
+        slopes = np.where(sizes > LEAST, np.maximum(sizes, LEAST) ** -0.5, 1)
+        origin[k, k] += means[k] @ turned
+        values[k, k] *= slopes[:, None]
+    step = np.full_like(origin, grid[1] - grid[0])
+    arrays = {"rotations": rotations, "origin": origin, "step": step, "values": values}
+    return Flow(center=np.zeros(d), scale=np.ones(d), **arrays)
+
+
+def _n_alive(spread: Spread, dtype: np.dtype[Any]) -> int:
+    return max(int((~flat_coordinates(spread, dtype)[0]).sum()), 1)
 
 
 def _entrance_scale(spread: NDArray[np.float64], center: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -108,6 +108,13 @@ class Flow:
             tables |= {"center": np.zeros_like(self.center), "scale": np.ones_like(self.scale)}
         return replace(self, **tables)
 
+    def then(self, other: Flow) -> Flow:
+        """This flow, followed by the layers of another that rows enter as they are."""
+        if other.center.any() or (other.scale != 1).any():
+            raise ValueError("the flow that follows must have no centre and no scale of its own")
+        tables = ("rotations", "origin", "step", "values")
+        return replace(self, **{name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in tables})
+
     def astype(self, dtype: np.typing.DTypeLike) -> Flow:
         """The same flow for rows of another precision."""
         if np.dtype(dtype) == self.dtype:

@@ -24,6 +24,7 @@ __all__ = [
     "push",
     "push_with_logdet",
     "quantile_tables",
+    "quantiles",
     "summarise",
 ]
 
@@ -233,31 +234,34 @@ def locate(counts, share, first, last):
 
 
 @njit(**_options)
-def _quantile_table(row, low, width, mean, std, flat, probits, beta, tail_excess, values):
-    """Fill one table of the quantile marginal from the counts of one class and coordinate; return origin and step."""
+def quantiles(counts, low, width, out):
+    """The M quantiles at equal steps of probability, ``out`` (K, D, M), of every histogram of ``counts``."""
+    m = out.shape[2]
+    for k in range(counts.shape[0]):
+        for d in range(counts.shape[1]):
+            row = counts[k, d]
+            n = row.sum()
+            j, total = 0, row[0]
+            for i in range(m):
+                level = (i + 0.5) / m * n
+                while total < level:
+                    j += 1
+                    total += row[j]
+                inside = 1.0 - (total - level) / row[j]
+                out[k, d, i] = low[k, d] + width[k, d] * min(max(j - 1 + inside, 0.0), row.shape[0] - 2.0)
+
+
+@njit(**_options)
+def _quantile_table(q, mean, spread, tail, straight, probits, beta, values):
+    """Lay the map of quantiles ``q`` to ``probits`` on a uniform grid; return origin and step."""
     m, cells = probits.shape[0], values.shape[0] - 3
-    n = row.sum()
-    q = np.empty(m)
-    j, total = 0, row[0]
-    for i in range(m):
-        level = (i + 0.5) / m * n
-        while total < level:
-            j += 1
-            total += row[j]
-        inside = 1.0 - (total - level) / row[j]
-        q[i] = low + width * min(max(j - 1 + inside, 0.0), row.shape[0] - 2.0)
     start, step = q[0], (q[m - 1] - q[0]) / cells
-    straight, tail = flat or not step > 1e-6 * std / cells, std
     if straight:
-        start, step = mean - std, 2 * std / cells
-    else:
-        # Centre and spread of the Gaussian that fits the quantiles best: far rows move the moments.
-        mean, spread = q.mean(), (q * probits).sum() / (probits**2).sum()
-        std, tail = spread, min(std, tail_excess * spread)
+        start, step = mean - spread, 2 * spread / cells
     i = 0
     for c in range(cells + 1):
         x = start + step * c
-        line = (x - mean) / std
+        line = (x - mean) / spread
         if straight:
             values[c + 1] = line
             continue
@@ -275,12 +279,17 @@ def _quantile_table(row, low, width, mean, std, flat, probits, beta, tail_excess
 
 
 @njit(**_options)
-def quantile_tables(counts, low, width, mean, std, flat, probits, beta, tail_excess, origin, step, values):
-    """Tables of the quantile marginal for one class: ``counts`` (D, B + 2) to ``values`` (D, cells + 3)."""
-    for d in range(counts.shape[0]):
-        origin[d], step[d] = _quantile_table(
-            counts[d], low[d], width[d], mean[d], std[d], flat[d], probits, beta, tail_excess, values[d]
-        )
+def quantile_tables(q, mean, spread, tail, straight, probits, beta, origin, step, values):
+    """Tables of the quantile marginal: quantiles ``q`` (K, D, M) to ``values`` (K, D, cells + 3).
+
+    The map is the blend, by ``beta`` (K,), of ``q`` to ``probits`` (M,) with the line of ``mean`` and ``spread`` (K,
+    D); it goes on with the slope ``1 / tail``. Where ``straight``, it is the line alone.
+    """
+    for k in range(q.shape[0]):
+        for d in range(q.shape[1]):
+            origin[k, d], step[k, d] = _quantile_table(
+                q[k, d], mean[k, d], spread[k, d], tail[k, d], straight[k, d], probits, beta[k], values[k, d]
+            )
 
 
 @njit(**_options)

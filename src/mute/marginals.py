@@ -8,8 +8,9 @@ Everything is computed in float64 from counts on a fine grid, which are sums ove
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,18 @@ from mute.pieces import Counts, Spread
 from mute.threads import for_each
 from mute.validation import check_whole_number
 
-__all__ = ["Histogram", "Quantile", "fit_marginals", "make_marginal"]
+__all__ = [
+    "TAIL_EXCESS",
+    "THIN",
+    "Histogram",
+    "Quantile",
+    "Summary",
+    "borrowed_spreads",
+    "fit_marginals",
+    "gaussian_of",
+    "make_marginal",
+    "over_columns",
+]
 
 _Floats = NDArray[np.float64]
 
@@ -31,7 +43,9 @@ _DEGENERATE = {4: 1e-5, 8: 1e-9}
 # Tails go on with the inverse of the standard deviation as their slope, so that the image has unit variance; but a few
 # far rows must not flatten them, layer after layer, until the way back is lost. This is how far the standard
 # deviation may exceed the spread of the middle.
-_TAIL_EXCESS = 1.2
+TAIL_EXCESS = 1.2
+# Outermost quantiles nearer to each other than this share of the standard deviation are one value.
+THIN = 1e-6
 
 # Rows that a merged bin holds at the least: its slope is then known to one part in seven.
 _FEWEST_IN_BIN = 50
@@ -46,7 +60,7 @@ _COUNT_BYTES = 1 << 26
 
 
 @dataclass(frozen=True)
-class _Summary:
+class Summary:
     """What is known of each class and coordinate, (K, D) each; `n` is (K, 1)."""
 
     n: NDArray[np.int64]
@@ -56,9 +70,9 @@ class _Summary:
     std: _Floats
     flat: NDArray[np.bool_]
 
-    def part(self, columns: slice) -> _Summary:
+    def part(self, columns: slice) -> Summary:
         low, high, mean, std = (a[:, columns] for a in (self.low, self.high, self.mean, self.std))
-        return _Summary(self.n, low, high, mean, std, self.flat[:, columns])
+        return Summary(self.n, low, high, mean, std, self.flat[:, columns])
 
 
 @dataclass(frozen=True)
@@ -101,7 +115,7 @@ class Histogram:
                 f"not {self.alpha!r}"
             )
 
-    def grid(self, summary: _Summary) -> tuple[_Floats, _Floats, int]:
+    def grid(self, summary: Summary) -> tuple[_Floats, _Floats, int]:
         reach = 0.1 * (summary.high - summary.low) if self.floor == "add" else 0.0
         low = summary.low - reach
         return low, (summary.high + reach - low) / self.bins, self.bins
@@ -111,7 +125,7 @@ class Histogram:
         """Entries of a table."""
         return self.bins + 1
 
-    def table(self, counts: NDArray[np.int64], low: _Floats, width: _Floats, summary: _Summary) -> tuple:
+    def table(self, counts: NDArray[np.int64], low: _Floats, width: _Floats, summary: Summary) -> tuple:
         """Origin (K, D), step (K, D) and values (K, D, n_values)."""
         from mute import kernels
 
@@ -125,7 +139,7 @@ class Histogram:
         values[..., 1:-1] = _probit(below[..., :-1], above[..., 1:])
         # The spread of the middle, from -1.5 to 1.5 standard deviations of a Gaussian.
         middle = ((below < 0.9332).sum(axis=-1) - (below < 0.0668).sum(axis=-1) + 1) * width / 3
-        tail = width / np.where(summary.flat, summary.std, np.minimum(summary.std, _TAIL_EXCESS * middle))
+        tail = width / np.where(summary.flat, summary.std, np.minimum(summary.std, TAIL_EXCESS * middle))
         if self.floor == "add":
             values[..., 0] = values[..., 1] - tail
             values[..., -1] = values[..., -2] + tail
@@ -172,7 +186,7 @@ class Quantile:
             check_whole_number("knots", self.knots, 2, also='"auto" or ')
         check_whole_number("cells", self.cells, 2)
 
-    def grid(self, summary: _Summary) -> tuple[_Floats, _Floats, int]:
+    def grid(self, summary: Summary) -> tuple[_Floats, _Floats, int]:
         bins = 16 * self.cells
         return summary.low, (summary.high - summary.low) / bins, bins
 
@@ -184,7 +198,7 @@ class Quantile:
         """Entries of a table."""
         return self.cells + 3
 
-    def table(self, counts: NDArray[np.int64], low: _Floats, width: _Floats, summary: _Summary) -> tuple:
+    def table(self, counts: NDArray[np.int64], low: _Floats, width: _Floats, summary: Summary) -> tuple:
         """Origin (K, D), step (K, D) and values (K, D, n_values)."""
         from mute import kernels
 
@@ -192,13 +206,31 @@ class Quantile:
         origin, step = np.empty((k, d)), np.empty((k, d))
         values = np.empty((k, d, self.n_values))
         for c, n in enumerate(summary.n[:, 0]):
-            m = self.n_knots(int(n))
-            levels = (np.arange(m) + 0.5) / m
+            m, one = self.n_knots(int(n)), slice(c, c + 1)
+            q, probits = np.empty((1, d, m)), self.probits(m)
+            kernels.quantiles(counts[one], low[one], width[one], q)
+            mean, spread = gaussian_of(q, probits)
+            std = summary.std[one]
+            # Quantiles that all coincide tell nothing of the spread.
+            straight = summary.flat[one] | ~(q[..., -1] - q[..., 0] > THIN * std)
+            mean, spread = np.where(straight, summary.mean[one], mean), np.where(straight, std, spread)
+            tail = np.minimum(std, np.where(straight, 1, TAIL_EXCESS) * spread)
             kernels.quantile_tables(
-                counts[c], low[c], width[c], summary.mean[c], summary.std[c], summary.flat[c],
-                _probit(levels, 1 - levels), n / (n + 20 * m), _TAIL_EXCESS, origin[c], step[c], values[c],
+                q, mean, spread, tail, straight, probits, np.array([n / (n + 20 * m)]),
+                origin[one], step[one], values[one],
             )  # fmt: skip
         return origin, step, values
+
+    @staticmethod
+    def probits(knots: int) -> _Floats:
+        """The normal quantiles at equal steps of probability."""
+        levels = (np.arange(knots) + 0.5) / knots
+        return _probit(levels, 1 - levels)
+
+
+def gaussian_of(q: _Floats, probits: _Floats) -> tuple[_Floats, _Floats]:
+    """Centre and spread of the Gaussian that fits the quantiles, along the last axis, best: far rows move moments."""
+    return q.mean(axis=-1), q @ (probits / (probits**2).sum())
 
 
 _NAMED: dict[str, Callable[[], Histogram | Quantile]] = {"quantile": Quantile, "histogram": Histogram}
@@ -230,35 +262,50 @@ def fit_marginals(
     origin, step : arrays of shape (K, D)
     values : array of shape (K, D, M)
     """
-    low, high, mean, std = spread.low.copy(), spread.high.copy(), spread.mean, spread.std
-    flat = _replace_degenerate(spread, rows.dtype, low, high, mean, std)
-    summary = _Summary(spread.counts[:, None], low, high, mean, std, flat)
+    low, high, mean = spread.low.copy(), spread.high.copy(), spread.mean
+    flat, std = borrowed_spreads(spread.std, spread.counts, spread.typical_length, rows.dtype)
+    low[flat], high[flat] = (mean - std)[flat], (mean + std)[flat]
+    summary = Summary(spread.counts[:, None], low, high, mean, std, flat)
+    origin, step, values = np.empty(std.shape), np.empty(std.shape), np.empty((*std.shape, marginal.n_values))
+
+    def tabulate(part: slice, low: _Floats, width: _Floats, counts: NDArray[np.int64]) -> None:
+        origin[:, part], step[:, part], values[:, part] = marginal.table(counts, low, width, summary.part(part))
+
+    knots = None if isinstance(marginal, Histogram) else [marginal.n_knots(int(n)) for n in spread.counts]
+    over_columns(tabulate, rows, summary, marginal, knots, n_threads)
+    return origin, step, values
+
+
+def over_columns(
+    work: Callable[[slice, _Floats, _Floats, NDArray[np.int64]], None],
+    rows: Holder,
+    summary: Summary,
+    marginal: Histogram | Quantile,
+    knots: Sequence[int] | None,
+    n_threads: int,
+) -> None:
+    """Count the rows of every class and coordinate of `summary`, and call ``work(part, low, width, counts)``.
+
+    With `knots`, the number of quantiles that are asked of each class, the grid is narrowed until it shows them.
+    """
+    n_classes, n_columns = summary.std.shape
     # So many columns at a time that their counts stay small.
-    group = max(_COUNT_BYTES // (8 * len(spread.counts) * (marginal.grid(summary)[2] + 2)), 1)
-    groups = [slice(s, min(s + group, rows.n_features)) for s in range(0, rows.n_features, group)]
-    tables = [_fit_columns(rows, columns, summary.part(columns), marginal, n_threads) for columns in groups]
-    origin, step, values = (np.concatenate(arrays, axis=1) for arrays in zip(*tables, strict=True))
-    return origin, step, values
+    group = max(_COUNT_BYTES // (8 * n_classes * (marginal.grid(summary)[2] + 2)), 1)
+    for first in range(0, n_columns, group):
+        chosen = np.arange(first, min(first + group, n_columns))
+        low, width, bins = marginal.grid(summary.part(slice(first, first + group)))
+        counts = rows.measure(Counts(chosen, low, width, bins, rows.n_rows)).counts.astype(np.int64)
+        if knots is not None:
+            low, width = _narrow(rows, chosen, low, width, counts, 0.5 / np.array(knots))
+
+        of_columns = partial(_work_on_part, work, first, low, width, counts)
+        for_each(of_columns, [slice(s, min(s + 32, len(chosen))) for s in range(0, len(chosen), 32)], n_threads)
 
 
-def _fit_columns(
-    rows: Holder, columns: slice, summary: _Summary, marginal: Histogram | Quantile, n_threads: int
-) -> tuple[_Floats, _Floats, _Floats]:
-    low, width, bins = marginal.grid(summary)
-    chosen = np.arange(columns.start, columns.stop)
-    counts = rows.measure(Counts(chosen, low, width, bins, rows.n_rows)).counts.astype(np.int64)
-    if isinstance(marginal, Quantile):
-        share = np.array([0.5 / marginal.n_knots(int(n)) for n in summary.n[:, 0]])
-        low, width = _narrow(rows, chosen, low, width, counts, share)
-    origin, step, values = np.empty(low.shape), np.empty(low.shape), np.empty((*low.shape, marginal.n_values))
-
-    def tabulate(part: slice) -> None:
-        table = marginal.table(counts[:, part], low[:, part], width[:, part], summary.part(part))
-        origin[:, part], step[:, part], values[:, part] = table
-
-    parts = [slice(s, min(s + 32, len(chosen))) for s in range(0, len(chosen), 32)]
-    for_each(tabulate, parts, n_threads)
-    return origin, step, values
+def _work_on_part(
+    work: Callable, first: int, low: _Floats, width: _Floats, counts: NDArray[np.int64], part: slice
+) -> None:
+    work(slice(first + part.start, first + part.stop), low[:, part], width[:, part], counts[:, part])
 
 
 def _narrow(
@@ -285,10 +332,10 @@ def _narrow(
     return low, width
 
 
-def _replace_degenerate(
-    spread: Spread, dtype: np.dtype[Any], low: _Floats, high: _Floats, mean: _Floats, std: _Floats
-) -> NDArray[np.bool_]:
-    """Give coordinates without spread the spread that the others have, in place; say which they were.
+def borrowed_spreads(
+    std: _Floats, counts: NDArray[np.int64], typical_length: float, dtype: np.dtype[Any]
+) -> tuple[NDArray[np.bool_], _Floats]:
+    """Which coordinates (K, D) have no spread, and all spreads, where these have the one that the others have.
 
     A direction in which a class does not vary (a constant column, fewer rows than columns) has no law to estimate. To
     stretch its rounding noise, or the little that n rows happen to show of it, to unit variance would ruin every
@@ -297,20 +344,16 @@ def _replace_degenerate(
     # The size of a typical row, not of the typical coordinate: an outlier or a dominant direction must not make all
     # others look flat.
     n_features = std.shape[1]
-    typical = spread.typical_length / np.sqrt(n_features) or 1.0
+    typical = typical_length / np.sqrt(n_features) or 1.0
     flat = std < _DEGENERATE[dtype.itemsize] * typical
     borrowed = np.broadcast_to(typical if flat.all() else float(np.median(std[~flat])), std.shape)
     # With fewer than two rows a column, directions of little spread are found by chance alone: nothing is stretched
     # beyond the main directions of its class, or new rows would grow from layer to layer.
-    crowding = np.clip(n_features / spread.counts - 0.5, 0, 1)[:, None]
+    crowding = np.clip(n_features / counts - 0.5, 0, 1)[:, None]
     main = np.sqrt((std**4).sum(axis=1, keepdims=True) / np.maximum((std**2).sum(axis=1, keepdims=True), 1e-300))
     crowded = std < crowding * main
-    borrowed = np.where(crowded, main, borrowed)
     flat |= crowded
-    std[flat] = borrowed[flat]
-    low[flat] = (mean - borrowed)[flat]
-    high[flat] = (mean + borrowed)[flat]
-    return flat
+    return flat, np.where(flat, np.where(crowded, main, borrowed), std)
 
 
 def _ends(counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -38,6 +38,7 @@ __all__ = [
     "Totals",
     "Turn",
     "fill",
+    "scrambled",
 ]
 
 # Enough rows to multiply as fast as the whole matrix, few enough to stay in the caches.
@@ -418,6 +419,12 @@ class Scatter(Totals):
         mean = self.sums.value[classes].sum(axis=0) / n
         return (self.square.value / n - np.outer(mean, mean)) * (n / max(n - 1, 1))
 
+    @property
+    def within(self) -> _Floats:
+        """Covariance of the rows of all classes, whose products were summed, about the means of their own."""
+        sums, n = self.sums.value, np.maximum(self.counts, 1)
+        return (self.square.value - (sums / n[:, None]).T @ sums) / max(int(n.sum()) - len(n), 1)
+
 
 class Spread(Totals):
     """Range, mean and standard deviation of every class and coordinate.
@@ -545,7 +552,12 @@ def _drawn(rows: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_
     """Whether each row belongs to a sample of this share of all: its number, scrambled, decides."""
     if share >= 1:
         return np.ones(len(rows), bool)
+    return scrambled(rows, seed) < np.uint64(share * 2**63) * np.uint64(2)
+
+
+def scrambled(rows: NDArray[np.int64], seed: int = 0) -> NDArray[np.uint64]:
+    """Numbers of rows as if drawn at random."""
     h = (rows + seed * 0x9E3779B9).astype(np.uint64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
         h = (h ^ (h >> np.uint64(shift))) * np.uint64(factor)
-    return h < np.uint64(share * 2**63) * np.uint64(2)
+    return h

@@ -12,7 +12,16 @@ from mute.errors import MuteError
 from mute.holders import Holder
 from mute.pieces import Sample, Scatter
 
-__all__ = ["ROTATIONS", "Rotation", "alternate_pca", "global_pca", "make_rotation", "orthogonal_ica", "random_rotation"]
+__all__ = [
+    "ROTATIONS",
+    "Rotation",
+    "alternate_pca",
+    "global_pca",
+    "make_rotation",
+    "orthogonal_ica",
+    "principal_axes",
+    "random_rotation",
+]
 
 # FastICA works on about this many rows: its cost is linear in them and its directions settle long before.
 _ICA_ROWS = 10_000
@@ -28,39 +37,37 @@ class Rotation:
     ----------
     classes : function (t, K) to tuple of int
         The classes whose covariance layer `t` asks for, taken together.
-    axes : function (t, scatter, rows, rng) to array of shape (D, D)
-        Orthogonal, axes as columns. `scatter` holds the sums over these classes, `rows` all pieces.
+    axes : function (t, scatter, rows, d, rng) to array of shape (d, d)
+        Orthogonal, axes as columns, of the first d coordinates. `scatter` holds the sums over these classes, `rows` all
+        pieces.
     """
 
     classes: Callable[[int, int], tuple[int, ...]]
-    axes: Callable[[int, Scatter, Holder, np.random.Generator], NDArray[np.float64]]
+    axes: Callable[[int, Scatter, Holder, int, np.random.Generator], NDArray[np.float64]]
 
 
 def _one_after_the_other(t: int, n_classes: int) -> tuple[int, ...]:
     return (t % n_classes,)
 
 
-def alternate_pca(t: int, scatter: Scatter, rows: Holder, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Principal axes of class ``t mod K``, the paper's schedule.
-
-    From the largest spread to the least; the largest entry of each axis is positive.
-    """
-    return _principal_axes(scatter.covariance)
+def alternate_pca(t: int, scatter: Scatter, rows: Holder, d: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Principal axes of class ``t mod K``, the paper's schedule."""
+    return principal_axes(scatter.covariance[:d, :d])
 
 
-def global_pca(t: int, scatter: Scatter, rows: Holder, rng: np.random.Generator) -> NDArray[np.float64]:
+def global_pca(t: int, scatter: Scatter, rows: Holder, d: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """Principal axes of all rows together."""
-    return _principal_axes(scatter.covariance)
+    return principal_axes(scatter.covariance[:d, :d])
 
 
-def random_rotation(t: int, scatter: Scatter, rows: Holder, rng: np.random.Generator) -> NDArray[np.float64]:
+def random_rotation(t: int, scatter: Scatter, rows: Holder, d: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """A rotation drawn from the Haar measure."""
-    q, r = np.linalg.qr(rng.standard_normal((rows.n_features, rows.n_features)))
+    q, r = np.linalg.qr(rng.standard_normal((d, d)))
     # QR alone is not uniform: its signs follow a convention.
     return q * np.sign(np.diag(r))
 
 
-def orthogonal_ica(t: int, scatter: Scatter, rows: Holder, rng: np.random.Generator) -> NDArray[np.float64]:
+def orthogonal_ica(t: int, scatter: Scatter, rows: Holder, d: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """Orthogonal independent components of class ``t mod K``, found by FastICA; principal axes if it is far from white.
 
     Whitening is not a rotation. Left out, it turns independent components into correlated ones, and where the class is
@@ -74,10 +81,10 @@ def orthogonal_ica(t: int, scatter: Scatter, rows: Holder, rng: np.random.Genera
     from sklearn.decomposition import fastica
     from sklearn.exceptions import ConvergenceWarning
 
-    axes = _principal_axes(scatter.covariance)
+    axes = principal_axes(scatter.covariance[:d, :d])
     (k,) = scatter.classes
     share = _ICA_ROWS / scatter.counts[k]
-    components = rows.measure(Sample(k, share, int(rng.integers(2**31 - 1)))).rows().astype(np.float64) @ axes
+    components = rows.measure(Sample(k, share, int(rng.integers(2**31 - 1)))).rows()[:, :d].astype(np.float64) @ axes
     components -= components.mean(axis=0)
     spread = components.std(axis=0)
     inside = spread > 1e-8 * spread.max()
@@ -104,14 +111,15 @@ ROTATIONS: dict[str, Rotation] = {
 }
 
 
-def make_rotation(name: str) -> Rotation:
-    """Resolve the name of a rotation schedule."""
+def make_rotation(name: str, also: str = "") -> Rotation:
+    """Resolve the name of a rotation schedule; `also` is what else the caller takes."""
     if not isinstance(name, str) or name not in ROTATIONS:
-        raise MuteError(f"rotation must be one of {sorted(ROTATIONS)}, not {name!r}")
+        raise MuteError(f"rotation must be {also}one of {sorted(ROTATIONS)}, not {name!r}")
     return ROTATIONS[name]
 
 
-def _principal_axes(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+def principal_axes(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Eigenvectors as columns, from the largest value to the least; the largest entry of each is positive."""
     from scipy.linalg import eigh
 
     _, axes = eigh(matrix)

@@ -17,10 +17,12 @@ from mute.errors import MuteError
 from mute.flow import Flow
 from mute.interrupts import interruptible
 
-__all__ = ["EarlyStopping", "advance", "fresh_leak"]
+__all__ = ["EarlyStopping", "Settling", "advance", "fresh_leak", "stopping_from_json"]
 
 # Rows set aside of each class, at the most: a standard error of half a point for two classes.
 MAX_ROWS = 5000
+# A difference counts from so many standard errors, and from so many nats in a coordinate: half a percent of its spread.
+_SURE, _WORTH = 3.0, 3e-5
 
 
 def advance(
@@ -82,6 +84,54 @@ def _with_norm(x: NDArray) -> NDArray[np.float32]:
 
 
 @dataclass
+class Settling:
+    """Watches what the layers of shrunk marginals find, and decides: no rows need be set aside for that.
+
+    Shrinkage knows how far the classes would differ by chance. A layer that finds no more than that has nothing to do.
+
+    Parameters
+    ----------
+    first : int
+        Layers that are always there.
+    patience : int
+        Layers in a row without a find after which to stop, at the most: half as many as are kept, but two, are enough.
+
+    Attributes
+    ----------
+    nats : list of float
+        What each layer found: the mean difference of a class from what all share, in a coordinate.
+    scores : list of float
+        The same in standard errors of a difference that is not there.
+    """
+
+    first: int
+    patience: int = 8
+    nats: list[float] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+
+    def record(self, nats: float, score: float) -> None:
+        """Note what a layer has found."""
+        self.nats.append(nats)
+        self.scores.append(score)
+
+    def _finds(self) -> list[int]:
+        return [
+            t
+            for t, (nats, score) in enumerate(zip(self.nats, self.scores, strict=True))
+            if t >= self.first and nats > _WORTH and score > _SURE
+        ]
+
+    def done(self) -> bool:
+        """Whether to stop."""
+        best = self.best()
+        return len(self.nats) - best >= min(self.patience, max(2, best // 2))
+
+    def best(self) -> int:
+        """The number of layers up to the last that has found anything."""
+        return max([self.first, *(t + 1 for t in self._finds())])
+
+
+@dataclass
 class EarlyStopping:
     """Watches the held-out rows layer by layer and decides.
 
@@ -112,16 +162,6 @@ class EarlyStopping:
     leaks: list[float] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
 
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> EarlyStopping:
-        """The record of a file."""
-        stopping = cls(**values)
-        lists = (stopping.gains, stopping.layers, stopping.leaks, stopping.errors)
-        numbers = all(isinstance(v, list) and all(type(n) in (int, float) for n in v) for v in lists)
-        if not numbers or len({len(v) for v in lists[1:]}) != 1:
-            raise MuteError("its record of early stopping does not fit together")
-        return stopping
-
     def exhausted(self) -> bool:
         """Whether no class has gained from its last two turns."""
         turns = 2 * self.n_classes
@@ -151,3 +191,13 @@ class EarlyStopping:
     def best(self) -> int:
         """The number of layers with the least leak; the fewest of equals."""
         return self.layers[int(np.argmin(self.leaks))]
+
+
+def stopping_from_json(values: dict[str, Any]) -> EarlyStopping | Settling:
+    """The record of a file."""
+    stopping = Settling(**values) if "nats" in values else EarlyStopping(**values)
+    lists = {name: v for name, v in vars(stopping).items() if not isinstance(v, int)}
+    numbers = all(isinstance(v, list) and all(type(n) in (int, float) for n in v) for v in lists.values())
+    if not numbers or len({len(v) for name, v in lists.items() if name != "gains"}) != 1:
+        raise MuteError("its record of early stopping does not fit together")
+    return stopping

@@ -96,7 +96,8 @@ class Transports:
 def _check_bijections(maps: NDArray[np.floating]) -> None:
     """Refuse symmetric maps, shape (k, D, D), that flatten a direction: nothing could bring it back."""
     values = np.linalg.eigvalsh(maps)
-    if (values[:, 0] <= maps.shape[1] * np.finfo(float).eps * values[:, -1]).any():
+    # Maps are roots of covariances, and a variance that is not there is, to rounding, this share of the largest.
+    if (values[:, 0] <= np.sqrt(maps.shape[1] * np.finfo(float).eps) * values[:, -1]).any():
         raise MuteError(
             "the classes do not vary in the same directions (perhaps a column is constant in one of them only), so no "
             "affine bijection takes one to the other; use a ridge (reg above 0 in LinearOT) or shrinkage=True (QLEACE)"

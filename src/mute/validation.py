@@ -37,15 +37,18 @@ class _MuteTypeError(MuteError, TypeError):
     """Also a TypeError, which scikit-learn's conventions ask for where a value has the wrong type."""
 
 
-def check_rows(estimator: Any, X: Any, *, reset: bool = False, erased: bool = False) -> NDArray[np.floating]:
+def check_rows(
+    estimator: Any, X: Any, *, reset: bool = False, erased: bool = False, name: str | None = None
+) -> NDArray[np.floating]:
     """Rows as a float32 or float64 array of shape (n, D), finite, of the width the estimator was fitted on.
 
-    With `erased`, the rows are outputs of the estimator, whose columns have other names than its inputs.
+    With `erased`, the rows are outputs of the estimator, whose columns have other names than its inputs. `name` is
+    what errors call them.
     """
     from scipy.sparse import issparse
     from sklearn.utils.validation import check_array, validate_data
 
-    name = "Q" if erased else "X"
+    name = name or ("Q" if erased else "X")
     X = to_host(X)
     if issparse(X):
         raise _MuteTypeError(f"{name} is a sparse {type(X).__name__}; give a dense array, for example X.toarray()")

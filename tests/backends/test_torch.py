@@ -15,7 +15,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 import mute
 from laws import draw
-from mute import RBIG, Histogram, MUtE, MuteError
+from mute import RBIG, MUtE, MuteError
 from mute.backends import tensors
 from mute.rivals import LEACE, PEF
 from mute.steering import GaussianCFR, LinearOT, MeanDifference
@@ -79,8 +79,8 @@ def test_knots_that_crowd_and_rows_far_outside() -> None:
     """The paper's histograms have hundreds of knots in some cells of the guide; tails are straight lines."""
     X, z = draw("bimodal", 300, 4, seed=0)
     X[z == 0, 1] = np.where(X[z == 0, 1] > 0, 40, -40) + X[z == 0, 1]  # a wide gap, where the map is flat
-    flow = MUtE(3, router=None, marginal=Histogram(bins=1000, alpha=1e-10, floor="add"), diagnostics=False)
-    flow = flow.fit(X, z).flow_
+    paper = MUtE.from_preset("paper-text", n_iterations=3, router=None, diagnostics=False)
+    flow = paper.fit(X, z).flow_
     module = flow.to_torch(dtype="float64")
     rng = np.random.default_rng(0)
     Q = np.concatenate([rng.uniform(-8, 8, (3000, 4)), rng.normal(size=(20, 4)) * 1e4])

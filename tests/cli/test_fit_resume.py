@@ -76,8 +76,9 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+# Past the layers of the two classes, which are made together and begun again together.
 @pytest.mark.parametrize(
-    ("layers", "kind"), [(1, signal.SIGINT), pytest.param(5, signal.SIGTERM, marks=pytest.mark.slow)]
+    ("layers", "kind"), [(3, signal.SIGINT), pytest.param(7, signal.SIGTERM, marks=pytest.mark.slow)]
 )
 def test_a_fit_goes_on(layers: int, kind: signal.Signals, data: Path, whole: Path, tmp_path: Path) -> None:
     out, kept, scratch = tmp_path / "out" / "m.safetensors", tmp_path / "kept", tmp_path / "scratch"

@@ -84,6 +84,23 @@ def test_fit_erase_and_counterfactual_equal_the_api(cli, folder, tmp_path, rows,
     np.testing.assert_array_equal(np.load(tmp_path / "cf.npy"), expected)
 
 
+def test_rows_without_labels_and_rows_at_hand_equal_the_api(cli, folder, tmp_path, rows):
+    data, labels = rows
+    files = (folder / "x.npy", "--concept", folder / "z.npy", "-o", tmp_path / "m")
+    more = ("--unlabelled", folder / "x.npz:emb", "--iterations", "5", "--no-shrinkage", "--rotation", "random")
+    code, _, err = cli("fit", *files, *more)
+    assert code == 0, err
+    eraser = mute.MUtE(5, shrinkage=False, rotation="random", random_state=0).fit(data, labels, unlabelled=data)
+    np.testing.assert_array_equal(mute.load(tmp_path / "m").transform(data), eraser.transform(data))
+    told = ("--concept", folder / "z.npy", "-o", tmp_path / "q.npy")
+    assert cli("erase", tmp_path / "m", folder / "x.npy", "--adapt", *told)[0] == 0
+    expected = eraser.adapt(data, concept=labels).transform(data, concept=labels)
+    np.testing.assert_array_equal(np.load(tmp_path / "q.npy"), expected)
+    cli("fit", *files, "-m", "leace", "-q")
+    code, _, err = cli("erase", tmp_path / "m", folder / "x.npy", "--adapt", "-o", tmp_path / "q2.npy")
+    assert code == 1 and "--adapt is for MUtE, not for LEACE" in err
+
+
 def test_other_methods_equal_the_api(cli, folder, tmp_path, rows):
     from mute.rivals import TaCo
     from mute.steering import LinearOT
@@ -118,10 +135,12 @@ def test_other_methods_equal_the_api(cli, folder, tmp_path, rows):
         (["-m", "leace", "--set", "tolerance=7"], "tolerance must be a number from 0 to below 1, not 7"),
         (["-m", "taco-task"], "give --task FILE:COLUMN"),
         (["-m", "leace", "--task", "z.npy"], "leave --task out"),
+        (["-m", "leace", "--unlabelled", "x.npy"], "leave --unlabelled out"),
+        (["--router", "none", "--unlabelled", "x.npy"], "labelled by the router, but router=None"),
     ],
 )
 def test_methods_that_cannot_be(cli, folder, tmp_path, words, message):
-    words = [folder / word if word == "z.npy" else word for word in words]
+    words = [folder / word if word.endswith(".npy") else word for word in words]
     code, _, err = cli("fit", folder / "x.npy", "--concept", folder / "z.npy", "-o", tmp_path / "m", *words)
     assert code == 1 and message in err
     assert not list(tmp_path.iterdir())

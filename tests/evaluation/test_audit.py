@@ -40,8 +40,9 @@ def memorised(seed: int) -> tuple[MUtE, NDArray, NDArray, tuple[NDArray, NDArray
     """The paper's histogram on 300 and 6,000 rows: exact where it was fitted, and nowhere else."""
     X_fit, z_fit = two_laws((300, 6000), seed)
     paper = Histogram(bins=1000, alpha=1e-10, floor="add")
+    eraser = MUtE(40, router=None, shrinkage=False, marginal=paper, diagnostics=False, random_state=seed)
     with pytest.warns(match="300 rows for 40 columns"):
-        eraser = MUtE(40, router=None, marginal=paper, diagnostics=False, random_state=seed).fit(X_fit, z_fit)
+        eraser.fit(X_fit, z_fit)
     X, z = two_laws((3000, 3000), seed + 1000)
     return eraser, X, z, (X_fit, z_fit)
 
@@ -74,7 +75,7 @@ def test_fresh_finds_what_the_papers_protocol_does_not() -> None:
     report = judge_memorised(0, "all")
     assert report.verdict == "leaks"
     found = {(a.protocol, a.adversary): a for a in report.privacy.attacks}
-    assert max(a.balanced_accuracy.value for a in report.privacy.attacks if a.protocol == "fresh") > 0.9
+    assert max(a.balanced_accuracy.value for a in report.privacy.attacks if a.protocol == "fresh") > 0.85
     # The paper's own probe, on as many test rows of each class: two standard errors are two points.
     assert found["paper", "network"].accuracy.value < 0.53
     # The norms of the small class spread more, which boosting sees: 0.65, where 0.75 is half of what was there.

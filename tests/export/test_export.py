@@ -182,15 +182,18 @@ def test_onnx_is_valid_and_says_what_it_takes(case: Case, tmp_path: Path) -> Non
 
 def test_quantized(case: Case, tmp_path: Path) -> None:
     """The network in a quarter of the bytes; what it adds to the matrices is coarser by a few hundredths of itself."""
-    copy = MLPSurrogate(case.flow, epochs=20, width=64, random_state=0).fit(case.X)
+    # Of a flow that leaves the network much to add: what it adds little to is mostly rounded.
+    flow = MUtE(6, router="logistic", shrinkage=False, diagnostics=False, random_state=0).fit(case.X, case.z)
+    copy = MLPSurrogate(flow, epochs=20, width=64, random_state=0).fit(case.X)
     gap = to_onnx(copy, tmp_path / "fine.onnx", check=case.X)
-    coarse = to_onnx(copy, tmp_path / "coarse.onnx", quantize=True, check=case.X)
-    assert gap < 1e-5 < coarse
+    to_onnx(copy, tmp_path / "coarse.onnx", quantize=True)
+    assert gap < 1e-5
     assert (tmp_path / "coarse.onnx").stat().st_size < 0.5 * (tmp_path / "fine.onnx").stat().st_size
     session = onnxruntime.InferenceSession(tmp_path / "coarse.onnx", providers=["CPUExecutionProvider"])
     out, exact = session.run(None, {"X": case.X})[0], copy.transform(case.X)
-    k = np.searchsorted(["a", "b", "c"], case.flow.route(case.X))
+    k = np.searchsorted(["a", "b", "c"], flow.route(case.X))
     affine = np.einsum("nd,nde->ne", case.X, copy.weights_["matrices"][k]) + copy.weights_["offsets"][k]
+    assert 1e-5 < np.abs(out - exact).max()
     assert ((out - exact) ** 2).mean() < 0.1**2 * ((exact - affine) ** 2).mean()
     for eraser in (case.flow, LEACE().fit(case.X, case.z)):
         with pytest.raises(MuteError, match="only an MLPSurrogate has a network to quantize"):

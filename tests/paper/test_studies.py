@@ -20,8 +20,9 @@ def test_synthetic_probes_fall_to_chance(regime):
     found = synthetic(regime, 0, 500)
     # By construction; three standard errors of 1,000 test rows are 0.023 and 0.037.
     assert found["before"] == pytest.approx({"separable": 0.94, "overlapping": 0.81}[regime], abs=0.04)
-    # Three standard errors of 1,000 test rows are 0.047.
-    assert abs(found["after_paper"] - 0.5) < 0.06
+    # Three standard errors of 1,000 test rows are 0.047; what twenty layers leave of one draw of a mixture differs by
+    # six points once in ten times.
+    assert abs(found["after_paper"] - 0.5) < 0.1
     assert abs(found["after_fresh"] - 0.5) < 0.1
 
 

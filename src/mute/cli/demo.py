@@ -55,7 +55,8 @@ def run_demo(folder: Path, console: Console, quiet: bool) -> None:
     eraser.save(folder / "gender.safetensors")
     erased = {name: eraser.transform(part.X) for name, part in (("fit", fit), ("fresh", fresh), ("test", test))}
     console.print(
-        f"{eraser.n_iterations_} layers (chosen on held-out words), fitted in {_clock(time.perf_counter() - start)}; "
+        f"{eraser.n_iterations_} layers (as many as find differences between the classes), fitted in "
+        f"{_clock(time.perf_counter() - start)}; "
         f"the router sends {eraser.routing_.error:.1%} of words it has not learned from to another class.\n"
     )
 

@@ -70,6 +70,7 @@ class MarginalName(StrEnum):
 
 
 class RotationName(StrEnum):
+    auto = "auto"
     alternate = "alternate"
     global_ = "global"
     random = "random"
@@ -150,9 +151,12 @@ def fit(
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; repeat for more.")
     ] = None,
     task: Annotated[str | None, typer.Option(help="Labels of a task, for methods that spare it.")] = None,
+    unlabelled: Annotated[
+        str | None, typer.Option(help="mute: more rows, in a file of their own, which the router labels.")
+    ] = None,
     iterations: Annotated[
         str | None,
-        typer.Option(help="mute: number of layers, or auto: stop by a fresh adversary.", show_default="auto"),
+        typer.Option(help="mute: number of layers, or auto: while they find anything.", show_default="auto"),
     ] = None,
     router: Annotated[
         RouterName | None, typer.Option(help="Who chooses the class of a row without label.", show_default="mlp")
@@ -163,8 +167,16 @@ def fit(
             help="mute: kind of one-dimensional map; paper: its histogram and floor.", show_default="quantile"
         ),
     ] = None,
+    shrinkage: Annotated[
+        bool | None,
+        typer.Option(
+            "--shrinkage/--no-shrinkage",
+            help="mute: let classes share what does not differ beyond chance.",
+            show_default="shrinkage",
+        ),
+    ] = None,
     rotation: Annotated[
-        RotationName | None, typer.Option(help="mute: schedule of rotations.", show_default="alternate")
+        RotationName | None, typer.Option(help="mute: schedule of rotations.", show_default="auto")
     ] = None,
     keep_norm: Annotated[
         bool, typer.Option("--keep-norm", help="mute: counterfactuals get the norm of their source.")
@@ -202,6 +214,8 @@ def fit(
     if marginal is not None:
         paper = MUtE.PRESETS["paper-text"]["marginal"]
         settings["marginal"] = paper if marginal is MarginalName.paper else marginal.value
+    if shrinkage is not None:
+        settings["shrinkage"] = shrinkage
     if rotation is not None:
         settings["rotation"] = rotation.value
     if keep_norm:
@@ -214,6 +228,8 @@ def fit(
     eraser = make(method, **settings)
     if task is not None and "task" not in signature(eraser.fit).parameters:
         raise MuteError(f"the method {method} does not use the labels of a task; leave --task out")
+    if unlabelled is not None and "unlabelled" not in signature(eraser.fit).parameters:
+        raise MuteError(f"the method {method} does not learn from rows without labels; leave --unlabelled out")
     if hasattr(eraser, "n_threads"):
         eraser.set_params(n_threads=threads)
     specs = [concept] if task is None else [concept, task]
@@ -225,7 +241,9 @@ def fit(
     console = _console(quiet)
     start = time.perf_counter()
     console.print(f"fitting on {matrix.shape[0]:,} rows of {matrix.shape[1]:,} columns ...", highlight=False)
-    told = {"task": labels[1]} if task is not None else {}
+    told: dict[str, Any] = {"task": labels[1]} if task is not None else {}
+    if unlabelled is not None:
+        told["unlabelled"] = open_matrix(unlabelled).to_numpy()
     try:
         with (
             _warnings_shown(console),
@@ -234,7 +252,8 @@ def fit(
             threadpool_limits(threads),
             _rows_of(matrix, eraser, dask) as rows,
         ):
-            eraser.fit(rows, labels[0], **told)
+            # Rows without labels are joined to the others in memory.
+            eraser.fit(rows if unlabelled is None else matrix.to_numpy(), labels[0], **told)
     except KeyboardInterrupt:
         if resume is None:
             raise
@@ -321,11 +340,19 @@ def erase(
     x: Rows,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the erased rows, by its suffix.")],
     concept: Labels = None,
+    adapt: Annotated[
+        bool, typer.Option("--adapt", help="Adapt the eraser to these rows first; they are read into memory.")
+    ] = False,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
     """Erase the concept: mute erase gender.safetensors X.npy -o Q.npy"""
     eraser = _load(model, threads)
+    if adapt:
+        if not hasattr(eraser, "adapt"):
+            raise MuteError(f"--adapt is for MUtE, not for {type(eraser).__name__}; leave it out")
+        matrix, labels = _open_with_labels(x, concept)
+        eraser = eraser.adapt(matrix.to_numpy(), concept=labels)
     _stream(eraser, x, output, concept, "erasing", quiet, lambda block, z, _: eraser.transform(block, concept=z))
 
 

@@ -17,6 +17,11 @@ __all__ = ["CODER", "PANEL", "Adversary", "Features", "attack", "panel_of"]
 # Settings of the wide network, of which the better on its own watched rows is kept.
 _WIDE_PENALTIES = (1e-4, 1.0)
 _LANDMARKS = 500
+# Share of the largest variance below which a direction has none: the rows come in float32, whose rounding is 1e-14.
+_NULL_SPREAD = 1e-10
+# Of the class covariances of the quadratic adversary: for many rows, for some, for few.
+_SHRINKAGES = (1e-3, 0.1, 0.9)
+_FEWEST_TO_CHOOSE = 20
 
 
 class Features:
@@ -77,16 +82,62 @@ def _logistic(X: NDArray, z: NDArray, seed: int) -> Any:
     return LogisticRegression(C=0.1, max_iter=300, tol=1e-3).fit(X, z)
 
 
-def _quadratic(X: NDArray, z: NDArray, seed: int) -> Any:
-    from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
+class _Whitener:
+    """Rows brought to mean zero and covariance one, those far out drawn in; directions without spread are dropped.
 
-    rows = X.astype(np.float64)
-    # Shrinkage makes it usable with few rows in a class; what is chosen from the rows may be too little for an eraser
-    # that leaves a direction without spread.
-    try:
-        return QuadraticDiscriminantAnalysis(solver="eigen", shrinkage="auto").fit(rows, z)
-    except np.linalg.LinAlgError:
-        return QuadraticDiscriminantAnalysis(solver="eigen", shrinkage=1e-3).fit(rows, z)
+    Affine invariant, up to a rotation. An eraser may throw some rows far out; they would make the covariance, and the
+    classes of all others would be hidden behind them.
+    """
+
+    def fit(self, rows: NDArray[np.float64], z: Any = None) -> _Whitener:
+        weights = np.ones(len(rows))
+        for _ in range(5):
+            self.mean = np.average(rows, axis=0, weights=weights)
+            centred = rows - self.mean
+            sizes, axes = np.linalg.eigh((centred * weights[:, None]).T @ centred / weights.sum())
+            seen = sizes > _NULL_SPREAD * max(sizes[-1], np.finfo(float).tiny)
+            self.matrix = axes[:, seen] / np.sqrt(sizes[seen])
+            weights = self._drawn_in(centred @ self.matrix) ** 2
+        return self
+
+    def transform(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        white = (rows - self.mean) @ self.matrix
+        return white * self._drawn_in(white)[:, None]
+
+    @staticmethod
+    def _drawn_in(white: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The share of their length that rows keep: those of a Gaussian nearly all of it."""
+        d = max(white.shape[1], 1)
+        length = np.sqrt((white**2).sum(axis=1) / d)
+        return np.minimum(1, (1 + 2 / np.sqrt(d)) / np.maximum(length, 1e-300))
+
+
+def _quadratic(X: NDArray, z: NDArray, seed: int) -> Any:
+    """Quadratic discriminant analysis that is affine invariant: it whitens the rows first.
+
+    Columns x and A x + b (A invertible) get the same answers, so that an eraser cannot look better by the axes and the
+    scales of what it gives. The covariance of a class is shrunk towards a multiple of that of all rows, by what does
+    best on a fifth of the rows, set aside.
+    """
+    from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
+    from sklearn.model_selection import train_test_split
+    from sklearn.pipeline import make_pipeline
+
+    def trained(rows: NDArray, z: NDArray, shrinkage: float) -> Any:
+        # A class, not all rows, may be without spread in a direction: what shrinkage gives it there is enough.
+        return QuadraticDiscriminantAnalysis(solver="eigen", shrinkage=shrinkage, tol=1e-12).fit(rows, z)
+
+    whitener = _Whitener().fit(X.astype(np.float64))
+    rows, best, counts = whitener.transform(X.astype(np.float64)), _SHRINKAGES[-1], np.bincount(z)
+    if counts.min() >= _FEWEST_TO_CHOOSE:
+        learn, watch, z_learn, z_watch = train_test_split(rows, z, test_size=0.2, stratify=z, random_state=seed)
+
+        def balanced(shrinkage: float) -> float:
+            answer = (trained(learn, z_learn, shrinkage).predict_proba(watch) / counts).argmax(axis=1)
+            return float(np.mean([np.mean(answer[z_watch == k] == k) for k in range(len(counts))]))
+
+        best = max(_SHRINKAGES, key=balanced)
+    return make_pipeline(whitener, trained(rows, z, best))
 
 
 def _neighbours(X: NDArray, z: NDArray, seed: int) -> Any:

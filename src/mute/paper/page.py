@@ -15,8 +15,9 @@ from mute.paper import figures
 from mute.paper.augmenting import TWINS
 from mute.paper.copies import COPIES
 from mute.paper.erasing import CORE, DROPPED, LAYERS, entries
+from mute.paper.fresh_page import fresh_section
 from mute.paper.published import AUGMENTATION, FAIRNESS, SURROGATE, SYNTHETIC, WORDS
-from mute.paper.running import STUDIES, Plan, Results
+from mute.paper.running import DEFAULT_STUDIES, STUDIES, Plan, Results
 from mute.paper.synthetic import SHIFTS, draw_synthetic
 from mute.paper.text_page import text_section, without_texts
 
@@ -54,6 +55,7 @@ def write_page(results: Results, folder: Path) -> Path:
     sections: dict[str, Callable[[Results, Path], list[str]]] = {
         "synthetic": _synthetic, "tradeoff": _tradeoff, "words": _words, "fairness": _fairness,
         "augmentation": _augmentation, "surrogates": _surrogates, "text": text_section,
+        "fresh": fresh_section,
     }  # fmt: skip
     for study in STUDIES:
         if study in studies:
@@ -98,7 +100,7 @@ def _intro(results: Results) -> list[str]:
     plan, about = results.plan, results.about
     rows = "all rows" if plan.most_rows is None else f"about {plan.most_rows:,} rows to fit on at most"
     runs = "one run" if plan.quick or plan.runs == 1 else f"{plan.runs} runs"
-    if set(plan.studies) == {"text"}:
+    if set(plan.studies) <= {"text", "fresh"}:
         return [_machine(about), *_left_out(results)]
     lines = [
         f"{'A quick pass' if plan.quick else 'The full run'}: {rows}, {runs} for each method of the paper's tables "
@@ -377,7 +379,7 @@ def _names_of(plan: Plan) -> dict[str, Any]:
 def command_of(results: Results) -> str:
     """The command that makes the same page again."""
     plan = results.plan
-    words = ["mute paper", *(plan.studies if set(plan.studies) != set(STUDIES) else ()), "-o FOLDER"]
+    words = ["mute paper", *(plan.studies if set(plan.studies) != set(DEFAULT_STUDIES) else ()), "-o FOLDER"]
     words += ["--quick"] if plan.quick else []
     words += [f"--rows {plan.rows}"] if plan.rows is not None else []
     words += [f"--runs {plan.runs}"] if plan.runs != 5 and not plan.quick else []

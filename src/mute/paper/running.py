@@ -17,6 +17,7 @@ from mute.files import write_atomically
 from mute.paper.augmenting import TWINS, augmented
 from mute.paper.copies import copied
 from mute.paper.erasing import CORE, SLOW, entries, erase
+from mute.paper.fresh import FRESH_SETS, SYNTHETIC, fresh, fresh_jobs, most_judge_rows, rows_to_fit
 from mute.paper.problems import PROBLEMS, Problem, Words, describe, problem, words_of
 from mute.paper.published import FAIRNESS
 from mute.paper.synthetic import SHIFTS, synthetic
@@ -32,7 +33,7 @@ from mute.paper.texts import (
     text_set,
 )
 
-__all__ = ["STUDIES", "Plan", "Results", "run"]
+__all__ = ["DEFAULT_STUDIES", "STUDIES", "Plan", "Results", "run"]
 
 STUDIES = {
     "synthetic": "two mixtures in the plane: probes, and the picture of the moves",
@@ -42,7 +43,11 @@ STUDIES = {
     "augmentation": "a task learned from rows and their counterfactuals",
     "surrogates": "copies of MUtE: time, task, gaps, probes",
     "text": "counterfactual texts: ways to move embeddings and ways to decode them",
+    "fresh": "what is read of new rows, by rows of the fit, by columns and by what is kept; about an hour on two cores",
 }
+
+# What is run when no study is named; a long one that is not in the paper must be asked for.
+DEFAULT_STUDIES = tuple(name for name in STUDIES if name != "fresh")
 
 _TEXTS = "texts"
 _QUICK_ROWS = 800
@@ -72,7 +77,7 @@ class Plan:
         Folder of a trained inverter, to decode texts with as well.
     """
 
-    studies: tuple[str, ...] = tuple(STUDIES)
+    studies: tuple[str, ...] = DEFAULT_STUDIES
     paths: dict[str, str] = field(default_factory=dict)
     pairs: str | None = None
     rows: int | None = None
@@ -102,8 +107,10 @@ class Plan:
         """Rows of each class of the synthetic study."""
         return _QUICK_MIXTURE if self.quick else 2000
 
-    def jobs(self, problems: Iterable[str], texts: Iterable[str] = ()) -> list[dict[str, Any]]:
-        """All jobs on these data sets and sets of texts.
+    def jobs(
+        self, problems: Iterable[str], texts: Iterable[str] = (), to_fit: dict[str, int] | None = None
+    ) -> list[dict[str, Any]]:
+        """All jobs on these data sets and sets of texts; `to_fit` are the rows that the study of new rows fits on.
 
         First seeds come first, so that a run that is stopped has something of everything.
         """
@@ -131,6 +138,8 @@ class Plan:
             if "surrogates" in self.studies:
                 found += [{"job": "copy", "problem": name, "seed": s} for s in range(runs)]
         found += text_jobs(list(texts), self.inverter is not None, self.quick)
+        if "fresh" in self.studies:
+            found += fresh_jobs(to_fit or {}, runs, self.quick)
         return sorted(found, key=lambda job: (job["seed"], job["job"], job.get("problem", ""), job.get("label", "")))
 
 
@@ -184,15 +193,19 @@ def run(
             left_out[name] = str(error)
             continue
         problems[name], prints[name] = describe(data), _print_of(data)
-    if "glove" in problems:
+    bare = dict(prints)
+    if "glove" in problems and {"tradeoff", "words"} & set(plan.studies):
         words = _words(plan)
         surveys = {} if words is None else words.surveys
         problems["glove"]["surveys"] = {name: len(pairs) for name, pairs in surveys.items()}
         prints["glove"] += repr(surveys)
     texts = _text_prints(plan, left_out)
     inverter = "" if plan.inverter is None else print_of_inverter(plan.inverter)
-    jobs = plan.jobs(problems, texts)
-    names = [_name(job, _data_of(job, plan, prints, texts, inverter)) for job in jobs]
+    fresh_sets = [name for name in FRESH_SETS if name in problems and "fresh" in plan.studies]
+    jobs = plan.jobs(problems, texts, {name: rows_to_fit(_problem(name, plan), plan.quick) for name in fresh_sets})
+    names = [
+        _name(job, _data_of(job, plan, bare if job["job"] == "fresh" else prints, texts, inverter)) for job in jobs
+    ]
     parts = folder / "parts"
     try:
         parts.mkdir(parents=True, exist_ok=True)
@@ -249,6 +262,9 @@ def _data_of(
     """What the answer of a job depends on, besides its settings."""
     if job["job"] == "text":
         return texts[job["set"]] + (inverter if job["decoder"] == "inverter" else "")
+    if job["job"] == "fresh":
+        judged = most_judge_rows(plan.quick)
+        return f"{prints.get(job['problem'], '')} {judged}"
     return prints[job["problem"]] if "problem" in job else plan.mixture_rows
 
 
@@ -268,6 +284,8 @@ def _needed(plan: Plan) -> list[str]:
         found.add("glove")
     if {"fairness", "augmentation", "surrogates"} & set(plan.studies):
         found |= set(FAIRNESS)
+    if "fresh" in plan.studies:
+        found |= set(FRESH_SETS)
     return [name for name in PROBLEMS if name in found]
 
 
@@ -304,6 +322,8 @@ def _result(job: dict[str, Any], plan: Plan) -> dict[str, Any]:
         warnings.simplefilter("ignore")  # what methods say of weak results is what the tables show
         if job["job"] == "text":
             return moved_texts(_text_set(job["set"], plan), job["mover"], job["decoder"], plan.inverter)
+        if job["job"] == "fresh":
+            return fresh(None if job["problem"] == SYNTHETIC else _problem(job["problem"], plan), job, plan.quick)
         data = _problem(job["problem"], plan)
         if job["job"] == "augment":
             return augmented(data, job["label"], job["seed"])

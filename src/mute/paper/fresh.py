@@ -1,0 +1,320 @@
+"""Erasure on new rows: what is read of them, by rows of the fit, by columns, and by what is kept."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.evaluation.adversaries import Features, attack, panel_of
+from mute.methods import METHODS, make
+from mute.paper.as_paper import fit_as_paper
+from mute.paper.measures import FIRST_SEED, kept
+from mute.paper.problems import Problem, rows_for
+
+__all__ = [
+    "CURVES",
+    "ENTRIES",
+    "FRESH_SETS",
+    "KNOBS",
+    "NO_LEAK",
+    "RIVALS",
+    "SYNTHETIC",
+    "Entry",
+    "fresh",
+    "fresh_jobs",
+    "left_out",
+    "made_rows",
+    "most_judge_rows",
+    "rows_to_fit",
+    "split",
+]
+
+# Data set of the paper to numbers of rows to fit on, besides all that there are.
+FRESH_SETS = {"glove": (1500, 3000, 6000), "bios": (3000, 12_000)}
+
+# Share of the rows to judge with. Sentences have as many as the paper tests on: half would leave too few to fit on.
+_JUDGED = {"glove": 0.5, "bios": 0.3}
+
+SYNTHETIC = "synthetic"
+NO_LEAK = "no-leak"
+
+# (Rows to fit on, columns) of the synthetic rows: more rows of as many columns, and more columns with as many rows.
+_SYNTHETIC = ((1152, 32), (4608, 32), (18_432, 32), (6000, 8), (6000, 32), (6000, 128))
+_SYNTHETIC_QUICK = ((300, 8), (1200, 8), (600, 4), (600, 16))
+_SYNTHETIC_UNLABELLED = 18_432
+_CLASSES = 3
+
+# The ones that find most on erased rows for their time, and a linear one.
+_ADVERSARIES = ("logistic", "quadratic", "neighbours", "boosting", "network")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method on the axes.
+
+    Attributes
+    ----------
+    title : str
+        What the page calls it.
+    method : str
+        Name in `METHODS`, or "as-paper" for MUtE as the paper's code runs it.
+    settings : dict
+    told : bool
+        Given the classes of the rows it erases, where it could do without.
+    components : float
+        Share of the principal components, found on the rows of the fit, that the rows are cut down to first.
+    noise : float
+        Standard deviation of the noise that is added to erased rows, as a share of each column's.
+    adapted : bool
+        Adapted to the rows that it erases.
+    unlabelled : bool
+        Given the other rows that there are to fit on without their labels.
+    """
+
+    title: str
+    method: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    told: bool = False
+    components: float = 1.0
+    noise: float = 0.0
+    adapted: bool = False
+    unlabelled: bool = False
+
+
+_MUTE = {"diagnostics": False}
+_TOLD = {"router": None}
+
+# At every number of rows and columns.
+CURVES = {
+    "none": Entry("rows untouched", "none"),
+    "mute": Entry("MUtE", "mute-oracle", _MUTE),
+    "mute-routed": Entry("MUtE, routed", "mute", _MUTE),
+    "mute-unlabelled": Entry("MUtE, other rows unlabelled", "mute", _MUTE, told=True, unlabelled=True),
+    "mute-adapted": Entry("MUtE, adapted", "mute-oracle", _MUTE, adapted=True),
+    "mute-paper": Entry("the paper's MUtE", "as-paper", _TOLD),
+    "qleace": Entry("QLEACE", "qleace-oracle"),
+    "leace": Entry("LEACE", "leace"),
+}
+
+# On all rows only.
+RIVALS = {
+    "leace-oracle": Entry("LEACE, told", "leace-oracle"),
+    "leace-freeform": Entry("LEACE, free-form", "leace-freeform"),
+    "pef": Entry("PEF", "pef", told=True),
+    "taco": Entry("TaCo", "taco"),
+    "linear-ot": Entry("Linear OT", "linear-ot", _TOLD),
+    "cfr": Entry("Gaussian CFR", "cfr"),
+}
+
+# On all rows of words and of sentences: what is given up for what.
+KNOBS = {
+    **{f"mute-{n}": Entry(f"MUtE, {n} layers", "mute-oracle", {**_MUTE, "n_iterations": n}) for n in (4, 10)},
+    **{
+        f"mute-paper-{n}": Entry(f"the paper's MUtE, {n} layers", "as-paper", {**_TOLD, "n_iterations": n})
+        for n in (4, 10)
+    },
+    **{
+        f"pca-{n}": Entry(f"MUtE of {n} % of the components", "mute-oracle", _MUTE, components=n / 100)
+        for n in (70, 50)
+    },
+    **{f"noise-{n}": Entry(f"MUtE, noise of 0.{n}", "mute-oracle", _MUTE, noise=n / 10) for n in (1, 3)},
+}
+
+ENTRIES = {**CURVES, **RIVALS, **KNOBS, NO_LEAK: Entry("no leak (pure noise)", NO_LEAK)}
+
+_LEFT_OUT = {
+    "inlp": "a fit on all sentences takes more than 20 s",
+    "rlace": "a fit on all sentences takes more than 20 s",
+    "mean-difference": "told the class, it gives the rows of LEACE, told, but for their common mean",
+}
+
+
+def left_out() -> dict[str, str]:
+    """Methods of the package that are not on the axes, and why."""
+    found = {}
+    present = {entry.method for entry in (CURVES | RIVALS).values()}
+    for name, method in METHODS.items():
+        if name in present:
+            continue
+        if name in _LEFT_OUT:
+            found[name] = _LEFT_OUT[name]
+        elif name.endswith("-surrogate"):
+            found[name] = "copies MUtE"
+        elif method.torch:
+            found[name] = "needs torch"
+        elif method.task:
+            found[name] = "needs labels of a task"
+        elif name == "qleace":
+            found[name] = "is told the class here"
+        else:
+            found[name] = "MUtE with other settings"
+    return found
+
+
+def fresh_jobs(sizes: dict[str, int], runs: int, quick: bool) -> list[dict[str, Any]]:
+    """All jobs; `sizes` are the rows that there are to fit on, of each data set that is there."""
+    found: list[dict[str, Any]] = []
+    for name, most in sizes.items():
+        grid = (most // 2,) if quick else tuple(n for n in FRESH_SETS[name] if n < most)
+        points = [(label, n) for n in grid for label in CURVES]
+        points += [(label, most) for label in ENTRIES if not ENTRIES[label].unlabelled]
+        found += [{"job": "fresh", "problem": name, "label": label, "rows": n} for label, n in points]
+    synthetic = _SYNTHETIC_QUICK if quick else _SYNTHETIC
+    for n, columns in synthetic:
+        # What is read of noise depends on the rows to fit on in no way.
+        labels = [*CURVES, NO_LEAK] if (n, columns) == next(p for p in synthetic if p[1] == columns) else [*CURVES]
+        labels += RIVALS if n == max(rows for rows, _ in synthetic) else []
+        found += [
+            {"job": "fresh", "problem": SYNTHETIC, "label": label, "rows": n, "columns": columns} for label in labels
+        ]
+    return [{**job, "seed": seed} for seed in range(runs) for job in found]
+
+
+def most_judge_rows(quick: bool) -> int:
+    """Rows on which adversaries learn and are tested, at most."""
+    return 1200 if quick else 8000
+
+
+def rows_to_fit(data: Problem, quick: bool) -> int:
+    """How many rows of a data set there are to fit on."""
+    z = _whole(data)[1]
+    _, counts = np.unique(z, return_counts=True)
+    return int(counts.min() - _judged(counts, _JUDGED[data.name], quick)) * len(counts)
+
+
+def _judged(counts: NDArray, share: float, quick: bool) -> int:
+    """Rows of each class to judge with."""
+    return min(int(counts.min() * share), most_judge_rows(quick) // len(counts))
+
+
+def _whole(data: Problem) -> tuple[NDArray, NDArray]:
+    """All rows of a data set, each once, and their classes; its own parts do not matter here."""
+    parts = data.fit, data.fresh, data.test
+    X, z = np.concatenate([part.X for part in parts]), np.concatenate([part.z for part in parts])
+    # A sentence that is there twice must not be fitted on and judged.
+    once = np.sort(np.unique([row.tobytes() for row in X], return_index=True)[1])
+    return X[once], z[once]
+
+
+def split(z: NDArray, rows: int, share: float, seed: int, quick: bool = False) -> tuple[NDArray, NDArray]:
+    """Numbers of the rows to fit on, `rows` of them, and of the rows to judge with; as many of each class in both.
+
+    The rows to judge with, a `share` of the rarest class, do not depend on `rows`, and fewer rows to fit on are a part
+    of more.
+    """
+    rng = np.random.default_rng(seed)
+    classes, counts = np.unique(z, return_counts=True)
+    judged, fitted = _judged(counts, share, quick), rows // len(classes)
+    orders = [rng.permutation(np.flatnonzero(z == k)) for k in classes]
+    fit = np.concatenate([order[judged : judged + fitted] for order in orders])
+    return rng.permutation(fit), rng.permutation(np.concatenate([order[:judged] for order in orders]))
+
+
+def made_rows(n: int, columns: int, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+    """`n` rows of three classes: Gaussians, column by column through smooth increasing maps, the law always the same.
+
+    Mean, covariance and skewness differ by class. The maps are :math:`\\sinh(s_{kj} + \\mathrm{arcsinh}\\, g_j)`.
+    """
+    law = np.random.default_rng(columns)
+    axes = np.linalg.qr(law.normal(size=(columns, columns)))[0]
+    shared = axes * np.geomspace(2.0, 0.5, columns)
+    parts = []
+    for _ in range(_CLASSES):
+        own = np.eye(columns) + 0.3 * law.normal(size=(columns, columns)) / np.sqrt(columns)
+        mean, skew = (law.normal(size=columns) / np.sqrt(columns) for _ in range(2))
+        gaussian = (rng.normal(size=(n // _CLASSES, columns)) @ own + mean) @ shared.T
+        parts.append(np.sinh(skew + np.arcsinh(gaussian)))
+    order = rng.permutation(_CLASSES * (n // _CLASSES))
+    return np.concatenate(parts)[order].astype(np.float32), np.repeat(np.arange(_CLASSES), n // _CLASSES)[order]
+
+
+def fresh(data: Problem | None, job: dict[str, Any], quick: bool = False) -> dict[str, Any]:
+    """One method, fitted on some rows and judged on others; without `data` on synthetic rows."""
+    seed = job["seed"]
+    if data is None:
+        rng = np.random.default_rng(seed)
+        X_judge, z_judge = made_rows(most_judge_rows(quick), job["columns"], rng)
+        X, z = made_rows(job["rows"], job["columns"], rng)
+        more = made_rows(_SYNTHETIC_UNLABELLED, job["columns"], rng)[0]
+        preset = "synthetic"
+    else:
+        X_all, z_all = _whole(data)
+        fit, judge = split(z_all, job["rows"], _JUDGED[data.name], seed, quick)
+        X, z, X_judge, z_judge = X_all[fit], z_all[fit], X_all[judge], z_all[judge]
+        more = X_all[np.setdiff1d(np.arange(len(X_all)), np.concatenate([fit, judge]))]
+        preset = data.name
+    entry = ENTRIES[job["label"]]
+    if entry.method == NO_LEAK:
+        Q, seconds, layers = np.random.default_rng(seed).normal(size=X_judge.shape).astype(np.float32), None, None
+    else:
+        Q, seconds, layers = _erased(entry, preset, X, z, X_judge, z_judge, seed, more)
+    # Both halves have as many rows of each class.
+    rank = np.empty(len(z_judge), int)
+    for k in np.unique(z_judge):
+        rank[z_judge == k] = np.arange(np.count_nonzero(z_judge == k))
+    learn = rank % 2 == 0
+    found = readings(Q[learn], z_judge[learn], Q[~learn], z_judge[~learn], seed)
+    classes, counts = np.unique(z, return_counts=True)
+    return {
+        "leak": max(found.values()) - 1 / len(classes),
+        "balanced_accuracy": found,
+        "kept": kept(Q[learn], X_judge[learn], Q[~learn], X_judge[~learn]),
+        "fit_seconds": seconds,
+        "layers": layers,
+        "class_rows": int(counts.min()),
+        "columns": X.shape[1],
+        "judge_rows": len(X_judge),
+    }
+
+
+def _erased(
+    entry: Entry, preset: str, X: NDArray, z: NDArray, X_new: NDArray, z_new: NDArray, seed: int, more: NDArray
+) -> tuple[NDArray[np.float32], float | None, int | None]:
+    """New rows, erased by what was learned on `X` and, where that counts, on `more` rows without labels.
+
+    Also seconds of the fit, and its layers, of methods that have them.
+    """
+    from sklearn.decomposition import PCA
+
+    X, X_new = rows_for(entry.method, X), rows_for(entry.method, X_new)
+    start = time.perf_counter()
+    if entry.components < 1:
+        cut = PCA(round(entry.components * X.shape[1]), svd_solver="covariance_eigh").fit(X)
+        X, X_new = cut.transform(X), cut.transform(X_new)
+    if entry.method == "as-paper":
+        eraser = fit_as_paper(preset, X, z, X, z, seed, its_layers=True, **entry.settings)
+    else:
+        rest = {"unlabelled": more} if entry.unlabelled else {}
+        eraser = make(entry.method, **entry.settings, random_state=seed).fit(X, z, **rest)
+    if entry.adapted:
+        eraser = eraser.adapt(X_new, concept=z_new)
+    seconds = time.perf_counter() - start
+    told = entry.told or getattr(eraser, "needs_concept", False)
+    Q = eraser.transform(X_new, **({"concept": z_new} if told else {}))
+    if entry.noise:
+        Q = Q + entry.noise * Q.std(axis=0) * np.random.default_rng(seed).normal(size=Q.shape)
+    return Q.astype(np.float32), seconds, getattr(eraser, "n_iterations_", None)
+
+
+def readings(learn: NDArray, z_learn: NDArray, test: NDArray, z_test: NDArray, seed: int) -> dict[str, float]:
+    """Balanced accuracy of each adversary on `test`, after it has learned on `learn`.
+
+    They see the scale of a row as well, except the quadratic one, which would then not be affine invariant.
+    """
+    from sklearn.metrics import balanced_accuracy_score
+
+    classes, codes = np.unique(z_learn, return_inverse=True)
+    truth = np.searchsorted(classes, z_test)
+    features = Features(learn, scale_features=True)
+    seen, asked = features(learn), features(test)
+    found = {}
+    for adversary in panel_of(_ADVERSARIES):
+        width = learn.shape[1] if adversary.name == "quadratic" else seen.shape[1]
+        chances = attack(adversary, seen[:, :width], codes, asked[:, :width], len(classes), FIRST_SEED + seed)
+        answer = (chances / np.bincount(codes)).argmax(axis=1)
+        found[adversary.name] = float(balanced_accuracy_score(truth, answer))
+    return found
