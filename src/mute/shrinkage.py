@@ -33,7 +33,7 @@ class Shrunk:
     origin, step : arrays of shape (K, d)
     values : array of shape (K, d, M)
     nats : float
-        The mean difference of a class from what all share, in a coordinate, without its noise.
+        The mean difference of a class from what all share, over all coordinates, without its noise.
     score : float
         The same in standard errors of a difference that is not there.
     """
@@ -195,12 +195,14 @@ class _Laws:
         freedom = max((len(counts) - 1) * int(known.sum()), 1)
         by_shape = (parts * (energy / chance - 1)).sum() / np.sqrt(noise.shape_variance * freedom)
         by_spread = (parts * (off**2 / off_by_chance - 1)).sum() / np.sqrt(2 * freedom)
-        nats = (share * own * ((energy - chance) / 2 + off**2 - off_by_chance + alike**2)).sum() / max(known.sum(), 1)
+        # The covariances were drawn together before: spreads may differ by less than chance, no merit of the shapes.
+        in_shape = float((share * own * (energy - chance)).sum() / 2)
+        in_spread = float((share * own * (off**2 - off_by_chance + alike**2)).sum())
         return cls(
             quantiles=centre[..., None] + spread[..., None] * (common + shape),
             centre=centre,
             spread=spread,
             tail=np.where(own, spread * np.minimum(pooled / np.exp(base), TAIL_EXCESS), spread),
-            nats=float(nats),
+            nats=max(in_shape, 0.0) + max(in_spread, 0.0),
             score=float(max(by_shape, by_spread)),
         )

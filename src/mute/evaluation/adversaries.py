@@ -140,10 +140,29 @@ def _quadratic(X: NDArray, z: NDArray, seed: int) -> Any:
     return make_pipeline(whitener, trained(rows, z, best))
 
 
-def _neighbours(X: NDArray, z: NDArray, seed: int) -> Any:
-    from sklearn.neighbors import KNeighborsClassifier
+class _Polar:
+    """Rows as direction and length, both of unit variance where the rows are Gaussian."""
 
-    return KNeighborsClassifier(n_neighbors=max(1, min(25, len(X) // 20)), algorithm="brute").fit(X, z)
+    def fit(self, rows: NDArray, z: Any = None) -> _Polar:
+        return self
+
+    def transform(self, rows: NDArray) -> NDArray[np.float32]:
+        d = rows.shape[1]
+        length = np.linalg.norm(rows, axis=1, keepdims=True) / np.sqrt(d)
+        return np.hstack([rows / np.maximum(length, 1e-30), (length - 1) * np.sqrt(2 * d)]).astype(np.float32)
+
+
+def _neighbours(X: NDArray, z: NDArray, seed: int) -> Any:
+    """Nearest neighbours in direction and length.
+
+    Among many columns the rows nearest to any other are the short ones, whatever their direction; an eraser whose rows
+    differ much in length would hide their classes behind that.
+    """
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.pipeline import make_pipeline
+
+    nearest = KNeighborsClassifier(n_neighbors=max(1, min(25, len(X) // 20)), algorithm="brute")
+    return make_pipeline(_Polar(), nearest).fit(X, z)
 
 
 def _kernel(X: NDArray, z: NDArray, seed: int) -> Any:

@@ -15,7 +15,7 @@ from mute.errors import MuteError
 from mute.routing import stratified_sample
 from mute.validation import LabelEncoder
 
-__all__ = ["PROBLEMS", "Problem", "Words", "describe", "part_of", "problem", "rows_for", "task_of", "words_of"]
+__all__ = ["MORE", "PROBLEMS", "Problem", "Words", "describe", "part_of", "problem", "rows_for", "task_of", "words_of"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Problem:
     Attributes
     ----------
     name : str
-        The paper's: glove, bios, dial or jigsaw.
+        The paper's: glove, bios, dial or jigsaw; or one of `MORE`.
     title : str
         What the rows really are.
     stand_in : bool
@@ -65,13 +65,19 @@ PROBLEMS: dict[str, tuple[str, str, str, str]] = {
 }  # fmt: skip
 
 
+# Other data, in the same form.
+MORE = {
+    "word2vec": ("load_glove_gender", "word2vec", "", "word2vec words, 300-d, gender"),
+}
+
+
 def problem(name: str, path: str | None = None, *, most_rows: int | None = None, shipped: bool = False) -> Problem:
     """Load a data set of the paper.
 
     Parameters
     ----------
     name : str
-        One of `PROBLEMS`.
+        One of `PROBLEMS` or of `MORE`.
     path : str, optional
         Folder with the authors' files; without it the prepared stand-in is loaded.
     most_rows : int, optional
@@ -81,7 +87,7 @@ def problem(name: str, path: str | None = None, *, most_rows: int | None = None,
     """
     import mute.datasets as datasets
 
-    loader, stand_in, title, other_title = PROBLEMS[name]
+    loader, stand_in, title, other_title = (PROBLEMS | MORE)[name]
     if path is not None:
         data = getattr(datasets, loader)(path)
     elif shipped:

@@ -18,7 +18,7 @@ from mute.paper.augmenting import TWINS, augmented
 from mute.paper.copies import copied
 from mute.paper.erasing import CORE, SLOW, entries, erase
 from mute.paper.fresh import FRESH_SETS, SYNTHETIC, fresh, fresh_jobs, most_judge_rows, rows_to_fit
-from mute.paper.problems import PROBLEMS, Problem, Words, describe, problem, words_of
+from mute.paper.problems import MORE, PROBLEMS, Problem, Words, describe, problem, words_of
 from mute.paper.published import FAIRNESS
 from mute.paper.synthetic import SHIFTS, synthetic
 from mute.paper.texts import SETS as TEXT_SETS
@@ -286,7 +286,7 @@ def _needed(plan: Plan) -> list[str]:
         found |= set(FAIRNESS)
     if "fresh" in plan.studies:
         found |= set(FRESH_SETS)
-    return [name for name in PROBLEMS if name in found]
+    return [name for name in (*PROBLEMS, *MORE) if name in found]
 
 
 def _all(waiting: list[tuple[dict, Path]], plan: Plan, n_jobs: int) -> Iterable[tuple[dict, Any, str | None]]:
