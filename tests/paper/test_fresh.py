@@ -10,6 +10,7 @@ from mute.paper.fresh import (
     KNOBS,
     NO_LEAK,
     RIVALS,
+    SLOW_RIVALS,
     SYNTHETIC,
     fresh_jobs,
     left_out,
@@ -86,8 +87,12 @@ def test_the_law_of_made_rows_is_always_the_same():
 def test_jobs_of_the_study():
     jobs = fresh_jobs({"glove": 10_998, "bios": 9000}, 2, False)
     rows = {name: {job["rows"] for job in jobs if job["problem"] == name} for name in ("glove", "bios", SYNTHETIC)}
-    assert rows["glove"] == {1500, 3000, 6000, 10_998} and rows["bios"] == {3000, 9000}
+    assert rows["glove"] == {1500, 3000, 6000, 10_777, 10_998} and rows["bios"] == {3000, 9000}
     assert {job["rows"] for job in jobs if job["label"] in KNOBS} == {10_998, 9000}
+    slow = [job for job in jobs if job["label"] in SLOW_RIVALS]
+    assert len(slow) == 2 * len(SLOW_RIVALS) and {job["seed"] for job in slow} == {0}
+    confirming = {job["label"] for job in fresh_jobs({"jigsaw": 9000}, 1, False) if job["problem"] == "jigsaw"}
+    assert confirming == {*CURVES, NO_LEAK}
     noise = [job for job in jobs if job["label"] == NO_LEAK and job["problem"] == SYNTHETIC and job["seed"] == 1]
     assert sorted(job["columns"] for job in noise) == [8, 32, 128]
     assert "fresh" not in DEFAULT_STUDIES and not [job for job in Plan().jobs(["glove"]) if job["job"] == "fresh"]
@@ -96,7 +101,7 @@ def test_jobs_of_the_study():
 def test_every_method_is_on_the_axes_or_said_to_be_left_out():
     from mute.methods import METHODS
 
-    assert {entry.method for entry in (CURVES | RIVALS).values()} | left_out().keys() == {*METHODS, "as-paper"}
+    assert {entry.method for entry in (CURVES | RIVALS | SLOW_RIVALS).values()} | left_out().keys() == {*METHODS, "as-paper"}
 
 
 def row(label, leak, seed, rows=3600, columns=100, name="glove"):
@@ -147,6 +152,7 @@ def test_the_command_runs_it(cli, prepared, monkeypatch, tmp_path):
     few = {name: CURVES[name] for name in ("none", "leace", "qleace")}
     monkeypatch.setattr(fresh, "CURVES", few)
     monkeypatch.setattr(fresh, "RIVALS", {})
+    monkeypatch.setattr(fresh, "SLOW_RIVALS", {})
     monkeypatch.setattr(fresh, "ENTRIES", {**few, "pca-50": ENTRIES["leace"], NO_LEAK: ENTRIES[NO_LEAK]})
     monkeypatch.setattr(fresh, "_SYNTHETIC_QUICK", ((60, 3), (120, 3), (60, 4)))
     monkeypatch.setattr(fresh, "_ADVERSARIES", ("logistic", "quadratic"))
@@ -155,7 +161,7 @@ def test_the_command_runs_it(cli, prepared, monkeypatch, tmp_path):
     assert (code, err) == (0, "") and "failed" not in out
     page = (tmp_path / "README.md").read_text()
     assert "mute paper fresh -o FOLDER --quick" in page and "| rows untouched | 0." in page
-    for name in ("fresh-rows.png", "fresh-columns.png", "fresh-tradeoff.png"):
+    for name in ("fresh-rows.png", "fresh-confirmed.png", "fresh-columns.png", "fresh-tradeoff.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG") and f"]({name})" in page
     monkeypatch.setattr(running, "_result", lambda job, plan: pytest.fail("was run again"))
     assert cli("paper", "fresh", *rest)[0] == 0  # the same study

@@ -141,15 +141,20 @@ def _quadratic(X: NDArray, z: NDArray, seed: int) -> Any:
 
 
 class _Polar:
-    """Rows as direction and length, both of unit variance where the rows are Gaussian."""
+    """Rows as direction and logarithm of length, all columns of about unit variance: the length counts as one more."""
 
     def fit(self, rows: NDArray, z: Any = None) -> _Polar:
+        length = np.log(self._length(rows))
+        self.mean, self.std = float(length.mean()), max(float(length.std()), 1e-6)
         return self
 
     def transform(self, rows: NDArray) -> NDArray[np.float32]:
-        d = rows.shape[1]
-        length = np.linalg.norm(rows, axis=1, keepdims=True) / np.sqrt(d)
-        return np.hstack([rows / np.maximum(length, 1e-30), (length - 1) * np.sqrt(2 * d)]).astype(np.float32)
+        length = self._length(rows)
+        return np.hstack([rows / length, (np.log(length) - self.mean) / self.std]).astype(np.float32)
+
+    @staticmethod
+    def _length(rows: NDArray) -> NDArray:
+        return np.maximum(np.linalg.norm(rows, axis=1, keepdims=True) / np.sqrt(rows.shape[1]), 1e-30)
 
 
 def _neighbours(X: NDArray, z: NDArray, seed: int) -> Any:

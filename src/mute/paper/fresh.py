@@ -180,8 +180,8 @@ def fresh_jobs(sizes: dict[str, int], runs: int, quick: bool) -> list[dict[str, 
         points = [(label, n) for n in grid for label in CURVES]
         points += [(label, most) for label in labels if not ENTRIES[label].unlabelled]
         found += [{"job": "fresh", "problem": name, "label": label, "rows": n} for label, n in points]
-    if quick:
-        found = [job for job in found if job["label"] not in SLOW_RIVALS]
+    if quick:  # `adapt` needs more rows to judge with than there are columns
+        found = [job for job in found if job["label"] not in SLOW_RIVALS and not ENTRIES[job["label"]].adapted]
     synthetic = _SYNTHETIC_QUICK if quick else _SYNTHETIC
     for n, columns in synthetic:
         # What is read of noise depends on the rows to fit on in no way.
