@@ -64,7 +64,7 @@ class Method:
 
 METHODS: dict[str, Method] = {
     "none": Method("none", "the rows as they are"),
-    "mute": Method("MUtE", "MUtE, number of layers chosen on rows set aside"),
+    "mute": Method("MUtE", "MUtE, as many layers as find differences between the classes"),
     "mute-20": Method("MUtE", "MUtE with 20 layers", {"n_iterations": 20}),
     "mute-histogram": Method("MUtE", "the same with histograms", {"n_iterations": 20, "marginal": "histogram"}),
     "mute-oracle": Method("MUtE", "MUtE*: told the class", {"router": None}),

@@ -4,10 +4,10 @@ import pytest
 from mute.evaluation.adversaries import attack, panel_of
 
 
-def read(X, z, n_classes=2):
-    """Answers of the quadratic adversary on the second half of the rows."""
+def read(X, z, n_classes=2, adversary="quadratic"):
+    """Answers of an adversary on the second half of the rows."""
     half = len(X) // 2
-    return attack(panel_of("quadratic")[0], X[:half], z[:half], X[half:], n_classes, 0)
+    return attack(panel_of(adversary)[0], X[:half], z[:half], X[half:], n_classes, 0)
 
 
 def test_the_quadratic_adversary_takes_a_class_without_spread_in_a_direction():
@@ -49,3 +49,26 @@ def test_far_rows_do_not_blind_the_quadratic_adversary():
     assert ledoit_wolf(X[z == 0])[1] == 1.0  # would leave nothing of the covariance
     # 0.69 with that; the best answer without far rows is right for 0.88.
     assert np.mean(read(X, z).argmax(axis=1) == z[4000:]) > 0.77
+
+
+def test_lengths_do_not_blind_the_neighbours():
+    from sklearn.neighbors import KNeighborsClassifier
+
+    rng = np.random.default_rng(3)
+    z = np.tile([0, 1], 2000)
+    clouds = 0.5 * rng.normal(size=(20, 60))
+    X = clouds[2 * rng.integers(10, size=4000) + z] + rng.normal(size=(4000, 60))
+    X *= np.exp(rng.normal(size=(4000, 1)))
+    nearest = KNeighborsClassifier(25).fit(X[:2000], z[:2000])
+    assert nearest.score(X[2000:], z[2000:]) < 0.87  # to most rows the nearest are the short ones
+    assert np.mean(read(X, z, adversary="neighbours").argmax(axis=1) == z[2000:]) > 0.91
+
+
+def test_neighbours_see_length_alone():
+    rng = np.random.default_rng(4)
+    z = np.tile([0, 1], 2000)
+    X = rng.normal(size=(4000, 2))
+    X[z == 1] *= 1.4 / np.linalg.norm(X[z == 1], axis=1, keepdims=True)  # a circle among the rows of a Gaussian
+    assert np.mean(read(X, z, adversary="neighbours").argmax(axis=1) == z[2000:]) > 0.85
+    X[0] = 0.0  # a row without direction
+    assert np.isfinite(read(X, z, adversary="neighbours")).all()
