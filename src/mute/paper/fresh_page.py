@@ -309,9 +309,9 @@ def _root_scale(axes: Any) -> None:
     axes.set_yscale(
         "function", functions=(lambda y: np.sign(y) * np.sqrt(np.abs(y)), lambda y: np.sign(y) * np.square(y))
     )
-    ticks = (0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+    ticks = (0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_ylim(-0.01, 0.7)
+    axes.set_ylim(-0.01, 0.85)
     axes.grid(axis="y", alpha=0.3, lw=0.5)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -355,7 +355,7 @@ def _curves(
             axes.fill_between(x_floor, low, high, color="#F0E442", alpha=0.5, lw=0)
             axes.plot(x_floor, [y for _, y, _ in floor], color="#b3a500", lw=1.2, ls="-.", label=ENTRIES[NO_LEAK].title)
         axes.set_xscale("log")
-        axes.set_xticks(where, [f"{n:,}" for n in where], rotation=0 if len(where) < 4 else 20)
+        axes.set_xticks(where, [f"{n:,}" for n in where], rotation=0 if len(where) < 4 else 45)
         axes.minorticks_off()
         axes.set(title=name, xlabel=title)
         _root_scale(axes)
@@ -390,6 +390,11 @@ def _tradeoff(points: dict[Point, dict[str, Values]], mine: list[Point], path: P
                 (x, dx), (y, dy) = where[label]
                 style = _style(label) | {"ls": "none", "lw": 1}
                 axes.errorbar(x, y, xerr=dx, yerr=dy, elinewidth=1, label=ENTRIES[label].title, **style)
+                if label in SLOW_RIVALS:  # marks that differ little
+                    axes.annotate(
+                        ENTRIES[label].title, (x, y), (-6, 0), textcoords="offset points", fontsize=7, color=_GREY,
+                        ha="right", va="center",
+                    )  # fmt: skip
         floor = _no_leak(points, point)
         if floor:
             axes.axhline(np.mean(floor), color="#b3a500", lw=1.2, ls="-.", label=ENTRIES[NO_LEAK].title)
