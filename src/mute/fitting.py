@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +16,13 @@ from mute.marginals import Histogram, Quantile, fit_marginals
 from mute.pieces import Columns, Enter, Look, Move, Routes, Scatter, Spread, Turn
 from mute.rotations import Rotation, principal_axes
 from mute.shrinkage import Shrunk, fit_shrunk_marginals, flat_coordinates
+from mute.threads import single_threaded_blas
 
 __all__ = ["FlowFitter", "as_by_chance", "whitening_flow"]
+
+# Up to so many columns the algebra of a layer takes one thread: waking those of BLAS between two passes over the rows
+# takes longer than they save.
+_ONE_THREAD = 1024
 
 # Columns whose spreads differ by more than this are brought to one scale first: rotated together in float32, the
 # small ones would drown in the rounding of the large.
@@ -97,10 +103,11 @@ class FlowFitter:
     def add_layer(self) -> Shrunk | None:
         """Fit one more layer and carry the rows through it; shrunk marginals, where it has any, are told."""
         t, shrunk = self.n_layers, None
-        if self._shrinkage and 1 <= t <= self.n_classes:
-            self._whiten_class(t - 1)
-        else:
-            shrunk = self._gaussianize(t)
+        with single_threaded_blas() if self._rows.n_features <= _ONE_THREAD else nullcontext():
+            if self._shrinkage and 1 <= t <= self.n_classes:
+                self._whiten_class(t - 1)
+            else:
+                shrunk = self._gaussianize(t)
         self._rows.change(Move(self._origin[t], self._step[t], self._values[t]))
         self.n_layers += 1
         return shrunk
@@ -133,7 +140,7 @@ class FlowFitter:
     def _whiten_class(self, k: int) -> None:
         """Bring mean and covariance of class `k` to zero and the identity; the others are only turned."""
         if k == 0:
-            moments = class_covariances(self._rows, self.n_classes, self._alive)
+            moments = class_covariances(self._rows, self.n_classes, self._alive, self._threads)
             self._whitening = whitening_flow(*moments, self._values.shape[-1])
         layer = self._whitening.layers(k, k + 1)
         self._turn(k + 1, layer.rotations[0])

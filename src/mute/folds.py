@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mute.holders import Holder
 from mute.pieces import Piece, Totals, scrambled
 from mute.sums import ExactSum
+from mute.threads import for_each
 
 __all__ = ["LEAST", "FoldScatter", "class_covariances"]
 
@@ -111,7 +112,7 @@ class _Moments:
         return total / max(int(n[n > 1].sum()), 1)
 
 
-def class_covariances(rows: Holder, n_classes: int, d: int) -> tuple[_Floats, _Floats]:
+def class_covariances(rows: Holder, n_classes: int, d: int, n_threads: int = 1) -> tuple[_Floats, _Floats]:
     r"""Mean and covariance of every class, the latter drawn towards the pooled one as far as new rows ask for.
 
     Of the ratios of a class covariance C to the pooled one P, :math:`C v = \mu P v`, the axes v are kept, and of each
@@ -124,30 +125,45 @@ def class_covariances(rows: Holder, n_classes: int, d: int) -> tuple[_Floats, _F
     """
     moments, everything = _Moments.measure(rows, n_classes, d), list(range(N_FOLDS))
     pooled = moments.pooled(everything)
-    cuts = [([g for g in everything if g != f], [f]) for f in everything]
-    pooled_parts = [(moments.pooled(others), moments.pooled(own)) for others, own in cuts]
-    covariances = np.tile(pooled, (n_classes, 1, 1))
-    for k in np.flatnonzero(moments.counts.min(axis=0) > 1).tolist():
-        at_home, away = np.zeros((2, d))
-        for (others, own), (pooled_others, pooled_own) in zip(cuts, pooled_parts, strict=True):
-            found, axes = _ratios(moments.covariance(k, others), pooled_others)
-            here, all_here = ((axes * (c @ axes)).sum(axis=0) for c in (moments.covariance(k, own), pooled_own))
-            at_home += np.log(found) / N_FOLDS
-            away += np.log(np.maximum(here, LEAST) / np.maximum(all_here, LEAST)) / N_FOLDS
-        ratios, axes = _ratios(moments.covariance(k, everything), pooled)
+    cuts = [[g for g in everything if g != f] for f in everything]
+    elsewhere, here = [_whitener(moments.pooled(others)) for others in cuts], [moments.pooled([f]) for f in everything]
+    classes = np.flatnonzero(moments.counts.min(axis=0) > 1).tolist()
+    at_home, away = np.zeros((2, n_classes, N_FOLDS, d))
+
+    def look(part: slice) -> None:
+        k, f = divmod(part.start, N_FOLDS)
+        found, axes = _ratios(moments.covariance(classes[k], cuts[f]), elsewhere[f])
+        own, all_here = ((axes * (c @ axes)).sum(axis=0) for c in (moments.covariance(classes[k], [f]), here[f]))
+        at_home[classes[k], f] = np.log(found)
+        away[classes[k], f] = np.log(np.maximum(own, LEAST) / np.maximum(all_here, LEAST))
+
+    covariances, whole = np.tile(pooled, (n_classes, 1, 1)), _whitener(pooled)
+
+    def estimate(part: slice) -> None:
+        k = classes[part.start]
+        ratios, axes = _ratios(moments.covariance(k, everything), whole)
         half = pooled @ axes
-        covariances[k] = half * ratios ** _signal(at_home, away) @ half.T
+        covariances[k] = half * ratios ** _signal(at_home[k].mean(axis=0), away[k].mean(axis=0)) @ half.T
+
+    for work, n in ((look, N_FOLDS * len(classes)), (estimate, len(classes))):
+        for_each(work, [slice(i, i + 1) for i in range(n)], n_threads)
     return moments.first.sum(axis=0) / moments.counts.sum(axis=0)[:, None], covariances
 
 
-def _ratios(covariance: _Floats, pooled: _Floats) -> tuple[_Floats, _Floats]:
-    """Eigenvalues, ascending, and eigenvectors of one covariance as seen from another."""
-    from scipy.linalg import eigh
+def _whitener(pooled: _Floats) -> _Floats:
+    """R with R P R' the identity."""
+    from scipy.linalg import solve_triangular
 
-    # Directions that the rows do not show (fewer rows than columns) have no spread in either.
+    # Directions that the rows do not show (fewer rows than columns) have no spread in a class either.
     least = 1e-3 * LEAST * max(float(np.diag(pooled).max()), LEAST)
-    ratios, axes = eigh(covariance, pooled + least * np.eye(len(pooled)))
-    return np.maximum(ratios, LEAST), axes
+    eye = np.eye(len(pooled))
+    return solve_triangular(np.linalg.cholesky(pooled + least * eye), eye, lower=True)
+
+
+def _ratios(covariance: _Floats, whitener: _Floats) -> tuple[_Floats, _Floats]:
+    """Eigenvalues, ascending, and eigenvectors of one covariance as seen from another."""
+    ratios, axes = np.linalg.eigh(whitener @ covariance @ whitener.T)
+    return np.maximum(ratios, LEAST), whitener.T @ axes
 
 
 def _signal(at_home: _Floats, away: _Floats) -> _Floats:

@@ -176,7 +176,7 @@ def fresh_jobs(sizes: dict[str, int], runs: int, quick: bool) -> list[dict[str, 
     found: list[dict[str, Any]] = []
     for name, most in sizes.items():
         grid = (most // 2,) if quick else tuple(n for n in FRESH_SETS[name] if n < most)
-        labels = (*CURVES, NO_LEAK) if name in CONFIRMING else tuple(ENTRIES)
+        labels = [*CURVES, NO_LEAK] if name in CONFIRMING else [*ENTRIES]
         points = [(label, n) for n in grid for label in CURVES]
         points += [(label, most) for label in labels if not ENTRIES[label].unlabelled]
         found += [{"job": "fresh", "problem": name, "label": label, "rows": n} for label, n in points]
