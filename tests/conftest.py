@@ -11,6 +11,10 @@ import pytest
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
+# A shell gives its background jobs an ignored Ctrl-C; tests of it, here and in processes of their own, run there too.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture
 def cli(monkeypatch, capsys):

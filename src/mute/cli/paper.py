@@ -16,8 +16,8 @@ __all__: list[str] = []
 @app.command(
     epilog="Studies: synthetic, tradeoff, words, fairness, augmentation, surrogates, text; all of these when none is "
     "named. One more, fresh, only when named, as it takes about an hour on two cores: what is read of new rows. "
-    "Data: `mute data prepare glove wordsim bug bug-occupations bug-texts panda-gender` first, or give the authors' "
-    "files."
+    "Data: `mute data prepare glove wordsim bug bug-occupations bug-texts panda-gender` first (word2vec for fresh), or "
+    "give the authors' files."
 )
 def paper(
     studies: Annotated[
