@@ -21,8 +21,8 @@ __all__ = ["EarlyStopping", "Settling", "advance", "fresh_leak", "stopping_from_
 
 # Rows set aside of each class, at the most: a standard error of half a point for two classes.
 MAX_ROWS = 5000
-# A difference counts from so many standard errors, and from so many nats: coordinates that are independent and tell less
-# than a thousandth give away at most two points of accuracy (Pinsker's inequality). Other directions may hold more.
+# A difference counts from so many standard errors, and from so many nats: independent coordinates that tell less than a
+# thousandth give away at most two points of accuracy (Pinsker's inequality). Other directions may hold more.
 _SURE, _WORTH = 3.0, 1e-3
 
 
