@@ -27,11 +27,11 @@ KNOTS, BINS = 131, 2050  # entries of a table, counts of a coordinate
 
 def rate_of_products(d: int) -> float:
     """Operations of one core in a second, in products of a rotation with a piece."""
-    from mute.pieces import PIECE_ROWS
-    from mute.threads import single_threaded_blas
+    from mute.rows.chunks import CHUNK_ROWS
+    from mute.rows.threads import single_threaded_blas
 
     a, b = np.random.default_rng(0).normal(size=(2, d, d)).astype(np.float32)
-    x = np.resize(b, (d, PIECE_ROWS)).copy()
+    x = np.resize(b, (d, CHUNK_ROWS)).copy()
     out = np.empty_like(x)
     best = np.inf
     with single_threaded_blas():
@@ -39,14 +39,14 @@ def rate_of_products(d: int) -> float:
             start = time.perf_counter()
             np.matmul(a.T, x, out=out)
             best = min(best, time.perf_counter() - start)
-    return 2 * d * d * PIECE_ROWS / best
+    return 2 * d * d * CHUNK_ROWS / best
 
 
 def seconds_per_number(d: int, rate: float) -> float:
     """What a layer takes for each number, beyond its products, on one core."""
-    from mute.fitting import FlowFitter
-    from mute.marginals import Quantile
-    from mute.rotations import make_rotation
+    from mute.flow.fitting import FlowFitter
+    from mute.flow.marginals import Quantile
+    from mute.flow.rotations import make_rotation
 
     n = max(500_000_000 // d // d, 40_960)
     times = []
@@ -110,7 +110,7 @@ def main() -> None:
 
 
 def costs(options: argparse.Namespace, rate: float, number: float, once: float, each: float) -> dict[str, Any]:
-    from mute.backends.dask import _BUNDLES_PER_THREAD
+    from mute.rows.dask import _BUNDLES_PER_THREAD
 
     d, k = options.columns, options.classes
     cores = options.machines * options.threads

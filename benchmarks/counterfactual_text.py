@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 from mute.datasets.prepared import load_texts
+from mute.rows.threads import resolve_threads
 from mute.text import TextCounterfactual, load_encoder
 from mute.text.encoders import Encoder
-from mute.threads import resolve_threads
 
 
 class Counted(Encoder):

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from mute.datasets import load, prepared_folder
+from mute.rows.threads import resolve_threads
 from mute.text import load_encoder
-from mute.threads import resolve_threads
 
 ROUNDS = 3
 
@@ -27,8 +27,9 @@ def main(name: str, n: int) -> None:
     cores = sorted({1, resolve_threads(None)})
     ways = {f"mute, {k} thread(s)": (k, encoder) for k in cores}
     try:
-        import torch
         from sentence_transformers import SentenceTransformer
+
+        import torch
 
         model = SentenceTransformer(str(prepared_folder(name)), device="cpu")
         ways |= {f"sentence-transformers, {k} thread(s)": (k, model.encode) for k in cores}

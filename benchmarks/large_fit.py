@@ -73,7 +73,7 @@ def peak() -> int:
 
 def fit(folder: Path, layers: int, mapped: bool) -> dict[str, float]:
     """Runs in a process of its own."""
-    from mute import MUtE, kernels  # noqa: F401  (compiled or read from the cache before the clock starts)
+    from mute import MUtE
 
     warnings.simplefilter("ignore")
     libraries = peak()
@@ -109,7 +109,7 @@ def main() -> None:
         print(json.dumps(fit(Path(folder), options.layers, kind == "mapped file")))
         return
 
-    from mute.threads import resolve_threads
+    from mute.rows.threads import resolve_threads
 
     results = {}
     with tempfile.TemporaryDirectory(prefix="mute-large-fit-") as name:

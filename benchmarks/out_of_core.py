@@ -94,7 +94,7 @@ def run(folder: Path, kind: str, layers: int) -> dict[str, Any]:
                 sent.append(loopback() - before)
             out["bytes"] = (sent[1] - sent[0]) / layers
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    from mute.base import digest_of_rows
+    from mute.estimators.base import digest_of_rows
 
     return out | {"seconds": seconds, "peak": peak, "digest": digest_of_rows(model.flow_.values[-1].reshape(1, -1))}
 
@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=["memory", "file", "dask"])
     parser.add_argument("--child", nargs=2, metavar=("FOLDER", "KIND"), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    from mute.threads import resolve_threads
+    from mute.rows.threads import resolve_threads
 
     threads = resolve_threads(None)
     if options.child:

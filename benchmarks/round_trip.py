@@ -23,11 +23,11 @@ from rich.console import Console
 from rich.table import Table
 from scipy.special import ndtr
 
-from mute.fitting import FlowFitter
-from mute.flow import Flow
-from mute.marginals import Histogram, Quantile
-from mute.rotations import make_rotation
-from mute.threads import resolve_threads
+from mute.flow.fitting import FlowFitter
+from mute.flow.flow import Flow
+from mute.flow.marginals import Histogram, Quantile
+from mute.flow.rotations import make_rotation
+from mute.rows.threads import resolve_threads
 
 NEW_ROWS, COLUMNS, LAYERS, FAR = 5_000, 32, 50, 10.0
 LIMIT = {np.float32: 1e-3, np.float64: 1e-9}

@@ -32,18 +32,18 @@ from dataclasses import dataclass
 import numpy as np
 import per_dimension
 import scipy.linalg  # noqa: F401  (its BLAS is another than numpy's, and must be there when threads are limited)
-import torch
 from made_up import Mixture
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from mute.fitting import FlowFitter
-from mute.flow import Flow
-from mute.marginals import Histogram, Quantile
-from mute.rotations import make_rotation
-from mute.threads import resolve_threads
+import torch
+from mute.flow.fitting import FlowFitter
+from mute.flow.flow import Flow
+from mute.flow.marginals import Histogram, Quantile
+from mute.flow.rotations import make_rotation
+from mute.rows.threads import resolve_threads
 
 # Targets: transform / product by columns; the others for all columns, but that of the loop for 768.
 TRANSFORM = {300: 2.0, 768: 1.4}

@@ -18,15 +18,15 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-import torch
 from made_up import Mixture
 from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from mute.fitting import FlowFitter
-from mute.marginals import Histogram, Quantile
-from mute.rotations import make_rotation
+import torch
+from mute.flow.fitting import FlowFitter
+from mute.flow.marginals import Histogram, Quantile
+from mute.flow.rotations import make_rotation
 
 TARGET, LAYERS, ROWS = 2.0, 20, 20_000
 

@@ -43,8 +43,8 @@ def sabotage(monkeypatch):
     """Let `mute compare` find a method of this name that ends in an error."""
     from sklearn.preprocessing import FunctionTransformer
 
+    from mute.estimators.registry import METHODS, Method
     from mute.evaluation import compare
-    from mute.methods import METHODS, Method
 
     def add(name, error):
         real = compare.make

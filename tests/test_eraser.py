@@ -20,7 +20,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from laws import draw
 from mute import MUtE, MuteError, WeakResultWarning
-from mute.flow import Flow
+from mute.flow.flow import Flow
 
 QUICK: dict[str, Any] = {"router": None, "diagnostics": False, "random_state": 0}
 

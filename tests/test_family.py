@@ -13,8 +13,8 @@ from sklearn.metrics import balanced_accuracy_score
 import mute
 from laws import draw
 from mute import MuteError
+from mute.estimators.registry import HOMES, METHODS, class_of, make, method_of
 from mute.export import to_onnx, to_torch
-from mute.methods import HOMES, METHODS, class_of, make, method_of
 
 # Less work for the slow ones; what is tested here does not depend on how far they get.
 QUICK: dict[str, dict[str, Any]] = {

@@ -67,7 +67,8 @@ WORK = """
 import json, time
 start = time.process_time()
 import numpy as np
-from mute import MUtE, RBIG, kernels
+from mute import MUtE, RBIG
+from mute.rows import kernels
 z = np.repeat([0, 1], 200)
 X = np.random.default_rng(0).normal(size=(400, 3)) + z[:, None]
 for dtype in (np.float64, np.float32):
@@ -99,7 +100,7 @@ def test_later_processes_use_compiled_code(tmp_path: Path) -> None:
 def test_no_method_needs_torch_to_be_imported() -> None:
     code = """
 import json, sys
-from mute.methods import HOMES, class_of
+from mute.estimators.registry import HOMES, class_of
 for kind in HOMES:
     class_of(kind)
 print(json.dumps({"torch": "torch" in sys.modules}))

@@ -7,15 +7,15 @@ from mute.errors import MuteError, WeakResultWarning
 
 if TYPE_CHECKING:
     from mute import datasets
-    from mute.backends.intervene import intervene
     from mute.eraser import MUtE
+    from mute.estimators.persistence import load
     from mute.evaluation.audit import audit
     from mute.evaluation.report import Report
-    from mute.flow import Flow
-    from mute.gaussianize import RBIG
-    from mute.io import load
-    from mute.marginals import Histogram, Quantile
+    from mute.flow.flow import Flow
+    from mute.flow.marginals import Histogram, Quantile
+    from mute.rbig import RBIG
     from mute.tables import open_matrix
+    from mute.torch.intervene import intervene
 
 __version__ = "0.1.0"
 
@@ -38,14 +38,14 @@ __all__ = [
 # Names are imported when first used: `import mute` alone must stay fast and free of heavy packages.
 _HOMES = {
     "Flow": "mute.flow",
-    "Histogram": "mute.marginals",
+    "Histogram": "mute.flow.marginals",
     "MUtE": "mute.eraser",
-    "Quantile": "mute.marginals",
-    "RBIG": "mute.gaussianize",
+    "Quantile": "mute.flow.marginals",
+    "RBIG": "mute.rbig",
     "Report": "mute.evaluation.report",
     "audit": "mute.evaluation.audit",
-    "intervene": "mute.backends.intervene",
-    "load": "mute.io",
+    "intervene": "mute.torch.intervene",
+    "load": "mute.estimators.persistence",
     "open_matrix": "mute.tables",
 }
 

@@ -13,30 +13,27 @@ from numpy.typing import NDArray
 from sklearn.callback import CallbackContext, with_callbacks
 from sklearn.utils.validation import check_is_fitted
 
-from mute.artifacts import eraser_from_artifact, eraser_to_artifact
-from mute.blocks import come_in_blocks
-from mute.checkpoints import Checkpoint
-from mute.conditional import Invertible
-from mute.diagnostics import Diagnostics, diagnose, rows_followed
 from mute.errors import MuteError, WeakResultWarning
-from mute.fitting import FlowFitter, as_by_chance
-from mute.flow import BLOCK_ROWS
-from mute.holders import Holder, hold
-from mute.marginals import Histogram, Quantile, make_marginal
-from mute.pieces import Look, Routes
-from mute.rotations import Rotation, make_rotation
-from mute.routing import MAX_ROWS as MAX_ROUTED
-from mute.routing import RoutingReport, fit_router, margins, stratified_sample, stratified_sizes
-from mute.samples import Samples, draw
-from mute.state import plain_parameters
-from mute.stopping import MAX_ROWS, EarlyStopping, Settling, advance, fresh_leak, stopping_from_json
-from mute.threads import resolve_threads
-from mute.validation import (
-    check_number,
-    check_rows,
-    check_whole_number,
-    warn_of_few_rows,
-)
+from mute.estimators.artifacts import eraser_from_artifact, eraser_to_artifact
+from mute.estimators.conditional import Invertible
+from mute.estimators.state import plain_parameters
+from mute.flow.checkpoints import Checkpoint
+from mute.flow.diagnostics import Diagnostics, diagnose, rows_followed
+from mute.flow.fitting import FlowFitter
+from mute.flow.flow import BLOCK_ROWS
+from mute.flow.marginals import Histogram, Quantile, make_marginal
+from mute.flow.rotations import Rotation, make_rotation
+from mute.flow.routing import MAX_ROWS as MAX_ROUTED
+from mute.flow.routing import RoutingReport, fit_router, margins, stratified_sample, stratified_sizes
+from mute.flow.stopping import MAX_ROWS, EarlyStopping, StopOnNoGain, advance, fresh_leak, stopping_from_json
+from mute.flow.whitening import as_by_chance
+from mute.rows.detect import come_in_blocks
+from mute.rows.maps import Routes
+from mute.rows.reductions import FirstScan
+from mute.rows.sampling import Samples, sample_ranks
+from mute.rows.stores import ChunkStore, open_store
+from mute.rows.threads import resolve_threads
+from mute.rows.validation import check_number, check_rows, check_whole_number, warn_of_few_rows
 
 __all__ = ["Flags", "MUtE"]
 
@@ -268,19 +265,19 @@ class MUtE(Invertible):
         return self
 
     def _learn(self, X: NDArray, z: NDArray, routing: Routing | None = None) -> str:
-        rows = hold(X, z, self.scratch, resolve_threads(self.n_threads))
+        rows = open_store(X, z, self.scratch, resolve_threads(self.n_threads))
         with closing(rows):
-            look = rows.measure(Look(X.shape[1], len(self._encoder), digest=True))
-            self._learn_from(rows, look, routing)
-        return look.sha256
+            scan = rows.reduce(FirstScan(X.shape[1], len(self._encoder), digest=True))
+            self._learn_from(rows, scan, routing)
+        return scan.sha256
 
-    def _learn_from(self, rows: Holder, look: Look, routing: Routing | None = None) -> None:
+    def _learn_from(self, rows: ChunkStore, scan: FirstScan, routing: Routing | None = None) -> None:
         """Learn from rows wherever they are, with a router that knows them already or one to be trained."""
         marginal, rotation, encoder = make_marginal(self.marginal), self._make_rotation(), self._encoder
-        counts, threads = look.class_counts().sum(axis=0), resolve_threads(self.n_threads)
+        counts, threads = scan.class_counts().sum(axis=0), resolve_threads(self.n_threads)
         warn_of_few_rows(encoder, counts, rows.n_features)
         seed = self._seed()
-        kept = None if self.resume is None else Checkpoint(self.resume, self._identity(rows, look), seed)
+        kept = None if self.resume is None else Checkpoint(self.resume, self._identity(rows, scan), seed)
         seed = seed if kept is None else kept.seed
         # The layers have random numbers of their own: whatever else is drawn, they are the same.
         rng, turns = np.random.default_rng(seed), np.random.default_rng(seed)
@@ -289,11 +286,11 @@ class MUtE(Invertible):
         root = self._init_callback_context(task_name="fit", max_subtasks=layers + routes)
         root.call_on_fit_task_begin(estimator=self)
 
-        held = draw(counts, aside, rng)
-        learned = draw(counts, stratified_sizes(counts - aside, MAX_ROUTED) * routes, rng, held)
+        held = sample_ranks(counts, aside, rng)
+        learned = sample_ranks(counts, stratified_sizes(counts - aside, MAX_ROUTED) * routes, rng, held)
         most = rows_followed(rows.n_features) * self.diagnostics
-        followed = draw(counts, np.minimum(counts - aside, most), rng, held)
-        some = Samples.fetch(rows, look, held, learned, followed)
+        followed = sample_ranks(counts, np.minimum(counts - aside, most), rng, held)
+        some = Samples.fetch(rows, scan, held, learned, followed)
         if routes:
             task = root.subcontext(task_name="router")
             task.call_on_fit_task_begin(estimator=self)
@@ -307,14 +304,14 @@ class MUtE(Invertible):
         way = Routes(routing.router, routing.known, routing.routes, some.number[out], some.z[out])
         route = way.of(some.number, some.x, some.z)
         fitter = FlowFitter(
-            rows, look, way, max_layers=layers, rotation=rotation, marginal=marginal, shrinkage=self.shrinkage,
+            rows, scan, way, max_layers=layers, rotation=rotation, marginal=marginal, shrinkage=self.shrinkage,
             rng=turns, n_threads=threads,
         )  # fmt: skip
-        self.stopping_: EarlyStopping | Settling | None = None
+        self.stopping_: EarlyStopping | StopOnNoGain | None = None
         if aside.any():
             self.stopping_ = EarlyStopping(len(encoder), layers)
         elif self._settles():
-            self.stopping_ = Settling(len(encoder) + 2)
+            self.stopping_ = StopOnNoGain(len(encoder) + 2)
         self._add_layers(fitter, layers, root, (some.x[out], some.z[out], route[out]), turns, kept)
         root.call_on_fit_task_end(estimator=self)
 
@@ -334,7 +331,7 @@ class MUtE(Invertible):
                     sets[name] = some.x[chosen], some.z[chosen], route[chosen], seen
             self.diagnostics_ = diagnose(self.flow_, sets, encoder.classes, rng, self.n_threads)
 
-    def _identity(self, rows: Holder, look: Look) -> dict[str, Any]:
+    def _identity(self, rows: ChunkStore, scan: FirstScan) -> dict[str, Any]:
         """What makes two fits the same."""
         import mute
 
@@ -343,9 +340,9 @@ class MUtE(Invertible):
             settings["router"] = repr(self.router)
         return {
             "version": mute.__version__,
-            "rows": [rows.n_rows, rows.n_features, rows.dtype.name, look.sha256],
+            "rows": [rows.n_rows, rows.n_features, rows.dtype.name, scan.sha256],
             "labels": [repr(label) for label in self._encoder.classes],
-            "labels of the rows": look.sha256_of_labels,
+            "labels of the rows": scan.sha256_of_labels,
             **{f"the setting {name}": value for name, value in settings.items()},
         }
 
@@ -415,7 +412,7 @@ class MUtE(Invertible):
             new = t >= fitter.n_layers
             shrunk = fitter.add_layer() if new else None
             stop = task.call_on_fit_task_end(estimator=self)
-            if isinstance(self.stopping_, Settling):
+            if isinstance(self.stopping_, StopOnNoGain):
                 if new:
                     self.stopping_.record(*(0.0, 0.0) if shrunk is None else (shrunk.nats, shrunk.score))
             elif self.stopping_ is not None and new:

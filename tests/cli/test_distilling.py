@@ -44,7 +44,7 @@ def test_distill_and_use(cli, folder, kind, cls, tmp_path):
     assert (code, err) == (0, "") and f"fitted {cls}" in out and "of the model's" in out
     copy = mute.load(fast)
     assert type(copy).__name__ == cls and getattr(copy, "conditional", True) == (kind != "inn")
-    assert mute.io.describe(fast)["provenance"]["teacher"]["kind"] == "MUtE"
+    assert mute.estimators.persistence.describe(fast)["provenance"]["teacher"]["kind"] == "MUtE"
     assert cli("erase", fast, folder / "x.npy", "-o", tmp_path / "q.npy")[0] == 0
     np.testing.assert_array_equal(np.load(tmp_path / "q.npy"), copy.transform(np.load(folder / "x.npy")))
     moves = cli("counterfactual", fast, folder / "x.npy", "--to", "dog", "-o", tmp_path / "cf.npy")[0] == 0

@@ -154,7 +154,7 @@ def test_a_scheduler_that_does_not_answer(
     data: Path, tmp_path: Path, cli: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("distributed")
-    monkeypatch.setattr("mute.backends.dask._PATIENCE", 0.5)
+    monkeypatch.setattr("mute.rows.dask._PATIENCE", 0.5)
     out = tmp_path / "m.safetensors"
     for address in ("127.0.0.1:1", "no colon"):
         words = ("fit", data / "x.npy", "--concept", data / "z.npy", "-o", out, "--dask", address, "-q")
@@ -169,7 +169,7 @@ def test_methods_that_need_all_rows_are_refused_on_a_cluster(
     pytest.importorskip("distributed")
     from contextlib import nullcontext
 
-    monkeypatch.setattr("mute.backends.dask.cluster", nullcontext)
+    monkeypatch.setattr("mute.rows.dask.cluster", nullcontext)
     words = ("fit", data / "x.npy", "--concept", data / "z.npy", "-o", tmp_path / "m", "--method", "kram", "-q")
     code, _, err = cli(*words, "--dask", "local")
     assert code == 1 and "KRaM learns from rows that are all in memory" in err

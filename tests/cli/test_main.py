@@ -153,7 +153,7 @@ def test_no_counterfactuals_where_there_are_none(cli, folder, tmp_path):
 
 
 def test_list_of_methods(cli):
-    from mute.methods import METHODS
+    from mute.estimators.registry import METHODS
 
     out = cli("methods")[1]
     assert all(f"\n{name} " in out for name in METHODS if name != "none")
@@ -240,7 +240,7 @@ def test_fit_notes_where_it_came_from_and_what_is_weak(cli, folder, tmp_path):
     code, out, _ = cli("fit", tmp_path / "wide.npy", *args)
     assert code == 0
     assert "note: class 'cat' has 400 rows for 60 columns" in out
-    assert mute.io.describe(target)["provenance"]["x"] == "wide.npy"
+    assert mute.estimators.persistence.describe(target)["provenance"]["x"] == "wide.npy"
 
 
 @pytest.mark.parametrize(

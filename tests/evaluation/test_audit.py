@@ -10,8 +10,8 @@ from sklearn.preprocessing import FunctionTransformer
 
 from mute import Histogram, MUtE, audit
 from mute.errors import MuteError
+from mute.estimators.registry import METHODS
 from mute.evaluation.compare import compare
-from mute.methods import METHODS
 
 QUICK = ["logistic", "quadratic", "boosting"]
 

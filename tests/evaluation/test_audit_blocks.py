@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from mute import MUtE, audit, open_matrix
-from mute.base import digest_of_rows
 from mute.errors import MuteError
+from mute.estimators.base import digest_of_rows
 from mute.evaluation import privacy
 from mute.evaluation.blocks import check_matrix, gather
+from mute.rows.validation import check_finite
 from mute.tables import open_writer
-from mute.validation import check_finite
 
 QUICK = ["logistic"]
 

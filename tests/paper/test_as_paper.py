@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from mute.methods import make
+from mute.estimators.registry import make
 from mute.paper.as_paper import AsPaper
 
 pytestmark = pytest.mark.filterwarnings("ignore::mute.errors.WeakResultWarning")

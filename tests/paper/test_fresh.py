@@ -99,7 +99,7 @@ def test_jobs_of_the_study():
 
 
 def test_every_method_is_on_the_axes_or_said_to_be_left_out():
-    from mute.methods import METHODS
+    from mute.estimators.registry import METHODS
 
     assert {entry.method for entry in (CURVES | RIVALS | SLOW_RIVALS).values()} | left_out().keys() == {
         *METHODS,

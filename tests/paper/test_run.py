@@ -42,7 +42,7 @@ def test_every_published_row_has_a_job():
 
 
 def test_every_method_is_in_the_trade_off():
-    from mute.methods import METHODS
+    from mute.estimators.registry import METHODS
 
     assert {name for name in METHODS if not name.endswith("-surrogate")} <= set(entries("bios", every=True))
     assert {"reversal-task", "taco-task"} & set(entries("glove", every=True)) == set()  # words have no task

@@ -15,7 +15,7 @@ import mute
 from forging import contents, forge
 from laws import draw
 from mute import MuteError
-from mute.methods import make
+from mute.estimators.registry import make
 from mute.rivals import LEOPARD
 
 torch = pytest.importorskip("torch")

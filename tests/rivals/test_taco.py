@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import mute
 from laws import draw
 from mute import MuteError, WeakResultWarning
-from mute.network import Network
+from mute.flow.network import Network
 from mute.rivals.taco import Probe, TaCo, drop_order, principal_components, sobol_masks, total_indices
 
 QUICK: dict[str, Any] = {"n_samples": 60, "epochs": 15, "random_state": 0}

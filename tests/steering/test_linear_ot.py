@@ -9,9 +9,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import mute
 from laws import draw
 from mute import MuteError
+from mute.estimators.transport import barycentre, frechet_distance, transport
 from mute.rivals import QLEACE
 from mute.steering import LinearOT, MeanDifference
-from mute.transport import barycentre, frechet_distance, transport
 
 D = 6
 

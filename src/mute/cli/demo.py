@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError, missing_extra
-from mute.interrupts import interruptible
+from mute.rows.interrupts import interruptible
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -30,7 +30,7 @@ __all__ = ["Kind"]
 
 
 class Kind(StrEnum):
-    """Copies, which `mute.methods` has under these names and "-surrogate"."""
+    """Copies, which `mute.estimators.registry` has under these names and "-surrogate"."""
 
     mlp = "mlp"
     cinn = "cinn"
@@ -67,8 +67,8 @@ def distill(
     quiet: Quiet = False,
 ) -> None:
     """Copy a model into a faster one: mute distill gender.safetensors X.npy -o fast.safetensors"""
-    from mute.files import check_target
-    from mute.methods import make
+    from mute.estimators.registry import make
+    from mute.storage.files import check_target
     from mute.tables import split_spec
 
     check_target(output)

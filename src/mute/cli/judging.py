@@ -166,7 +166,7 @@ def _short(value: float | None) -> str:
 
 def _writer(output: Path) -> Callable[[Any], None]:
     """How to write the report, checked before any work is spent on it."""
-    from mute.files import check_target
+    from mute.storage.files import check_target
 
     check_target(output)
     method = _WRITERS.get(output.suffix)

@@ -197,10 +197,10 @@ def fit(
     """Fit an eraser: mute fit X.npy --concept labels.csv:gender -o gender.safetensors"""
     from threadpoolctl import threadpool_limits
 
-    from mute.checkpoints import Checkpoint
     from mute.eraser import MUtE
-    from mute.files import check_target
-    from mute.methods import make, method_of
+    from mute.estimators.registry import make, method_of
+    from mute.flow.checkpoints import Checkpoint
+    from mute.storage.files import check_target
     from mute.tables import open_matrix, read_labels, split_spec
 
     check_target(output)
@@ -275,7 +275,7 @@ def _rows_of(matrix: Matrix, eraser: Any, dask: str | None) -> Iterator[Any]:
     if dask is None:
         yield matrix if hasattr(eraser, "_learn_from") else matrix.to_numpy()
         return
-    from mute.backends.dask import cluster, to_dask
+    from mute.rows.dask import cluster, to_dask
 
     with cluster(dask):
         yield to_dask(matrix)
@@ -322,7 +322,7 @@ def methods() -> None:
     """List the methods that `fit` and `compare` know, with their presets."""
     from rich.table import Table
 
-    from mute.methods import METHODS, class_of
+    from mute.estimators.registry import METHODS, class_of
 
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     for name in ("method", "what it does", "needs", "presets"):
@@ -393,7 +393,7 @@ def inspect(
     json_: Annotated[bool, typer.Option("--json", help="Everything the file says of itself, as JSON.")] = False,
 ) -> None:
     """Show what a model is, how it was made and how its router does."""
-    from mute.io import describe
+    from mute.estimators.persistence import describe
 
     if json_:
         import json
@@ -550,7 +550,7 @@ def _fit_progress(eraser: Any, quiet: bool) -> Iterator[None]:
     """A bar over the layers, epochs or whatever the fit counts."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from mute.progress import FitProgress
+    from mute.estimators.progress import FitProgress
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"))
     with Progress(*columns, TimeRemainingColumn(), **_on_terminal(quiet)) as progress:

@@ -56,7 +56,7 @@ def paper(
 
     from mute.errors import missing_extra
     from mute.paper import DEFAULT_STUDIES, Plan, run, write_page
-    from mute.threads import resolve_threads
+    from mute.rows.threads import resolve_threads
 
     try:
         import matplotlib  # noqa: F401

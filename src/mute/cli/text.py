@@ -73,7 +73,7 @@ def fit(
     Encoding is kept as it goes, so that a run that was stopped goes on where it was.
     """
     from mute.cli.text_files import read_concept, read_corpus
-    from mute.methods import make
+    from mute.estimators.registry import make
     from mute.text.counterfactual import LAYERS, TextCounterfactual
     from mute.text.encoders import load_encoder
     from mute.text.encoding import forget
@@ -129,7 +129,7 @@ def counterfactual(
     """Move texts to another class: mute text counterfactual model "He received his PhD." --to female"""
     from mute.cli.text_files import check_output, label_of, write_texts
     from mute.cli.texts import read_texts
-    from mute.files import check_target
+    from mute.storage.files import check_target
     from mute.text.gallery import write_gallery
 
     if bool(texts) == (file is not None):
@@ -225,7 +225,7 @@ def train_inverter(
     What is trained is kept as it goes, so that a run that was stopped goes on where it was.
     """
     from mute.cli.text_files import read_corpus
-    from mute.files import check_target
+    from mute.storage.files import check_target
     from mute.text.encoders import load_encoder
     from mute.text.encoding import encode, forget
     from mute.text.inverter import train_inverter as train
@@ -331,7 +331,7 @@ def _write_evaluation(folder: Path, found: Any, model: TextCounterfactual, name:
     from dataclasses import replace
 
     import mute
-    from mute.files import write_atomically
+    from mute.storage.files import write_atomically
     from mute.text.gallery import examples_of, write_gallery
 
     about = {

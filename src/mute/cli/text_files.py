@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mute.cli.texts import _json_lines, read_texts
 from mute.errors import MuteError
-from mute.files import check_target, write_atomically
+from mute.storage.files import check_target, write_atomically
 from mute.tables import read_labels
 from mute.tables.readers import readable
 from mute.text.counterfactual import Counterfactuals

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from mute.errors import MuteError
-from mute.files import write_atomically
+from mute.storage.files import write_atomically
 
 __all__ = ["read_corpus", "write_corpus"]
 

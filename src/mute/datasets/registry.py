@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from mute.errors import MuteError
-from mute.files import write_atomically
+from mute.storage.files import write_atomically
 
 __all__ = [
     "REGISTRIES",

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.files import write_atomically
+from mute.storage.files import write_atomically
 
 if TYPE_CHECKING:
     from mute.datasets.dataset import Dataset

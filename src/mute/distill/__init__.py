@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mute.methods import HOMES, class_of
+from mute.estimators.registry import HOMES, class_of
 
 __all__ = sorted(["LinearSurrogate", *(name for name, home in HOMES.items() if home.startswith("mute.distill."))])
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from mute.conditional import Conditional, Invertible
 from mute.distill.teaching import (
     Pairs,
     ParameterOps,
@@ -26,10 +25,11 @@ from mute.distill.teaching import (
     set_aside,
 )
 from mute.errors import MuteError
-from mute.ops import NumpyOps, in_blocks
-from mute.training import device_of
-from mute.transport import by_group
-from mute.validation import check_number, check_rows, check_whole_number
+from mute.estimators.conditional import Conditional, Invertible
+from mute.estimators.training import device_of
+from mute.estimators.transport import by_group
+from mute.flow.ops import NumpyOps, in_blocks
+from mute.rows.validation import check_number, check_rows, check_whole_number
 
 __all__ = ["InvertibleSurrogate"]
 

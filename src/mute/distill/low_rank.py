@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from mute.distill.teaching import Pairs, Surrogate, batches, check_shapes, erased_by, fidelity, set_aside
 from mute.errors import MuteError
-from mute.ops import NumpyOps, in_blocks
-from mute.validation import check_number, check_whole_number
+from mute.flow.ops import NumpyOps, in_blocks
+from mute.rows.validation import check_number, check_whole_number
 
 __all__ = ["LowRankSurrogate"]
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.conditional import Invertible
 from mute.distill.teaching import (
     RIDGE,
     Pairs,
@@ -24,10 +23,11 @@ from mute.distill.teaching import (
     row_by_row,
     set_aside,
 )
-from mute.ops import NumpyOps, in_blocks
-from mute.routing import NetworkRouter, RoutingReport
-from mute.training import device_of
-from mute.validation import check_whole_number
+from mute.estimators.conditional import Invertible
+from mute.estimators.training import device_of
+from mute.flow.ops import NumpyOps, in_blocks
+from mute.flow.routing import NetworkRouter, RoutingReport
+from mute.rows.validation import check_whole_number
 
 __all__ = ["MLPSurrogate"]
 

@@ -12,13 +12,13 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from mute.base import ConceptEstimator
-from mute.conditional import Conditional
 from mute.errors import MuteError
-from mute.moments import Moments, least_squares
-from mute.ops import TorchOps
-from mute.training import device_of, require_torch, seeded, train
-from mute.validation import check_number, check_whole_number, concept_of
+from mute.estimators.base import ConceptEstimator
+from mute.estimators.conditional import Conditional
+from mute.estimators.moments import Moments, least_squares
+from mute.estimators.training import device_of, require_torch, seeded, train
+from mute.flow.ops import TorchOps
+from mute.rows.validation import check_number, check_whole_number, concept_of
 
 __all__ = [
     "RIDGE",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.interrupts import interruptible
+from mute.rows.interrupts import interruptible
 
 __all__ = ["CODER", "PANEL", "Adversary", "Features", "attack", "panel_of"]
 
@@ -204,7 +204,7 @@ def _paper_network(X: NDArray, z: NDArray, seed: int) -> Any:
 def _wide_network(X: NDArray, z: NDArray, seed: int) -> Any:
     from sklearn.neural_network import MLPClassifier
 
-    from mute.routing import fit_network
+    from mute.flow.routing import fit_network
 
     tried = []
     for penalty in _WIDE_PENALTIES:
@@ -235,7 +235,7 @@ def _cautious(X: NDArray, z: NDArray, seed: int) -> Any:
     from sklearn.model_selection import train_test_split
     from sklearn.neural_network import MLPClassifier
 
-    from mute.routing import fit_network
+    from mute.flow.routing import fit_network
 
     shares = DummyClassifier(strategy="prior").fit(X, z)
     if np.bincount(z).min() < 30:

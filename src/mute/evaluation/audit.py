@@ -36,7 +36,7 @@ from mute.evaluation.utility import (
     round_trip,
     similarity_correlation,
 )
-from mute.threads import single_threaded_blas
+from mute.rows.threads import single_threaded_blas
 
 __all__ = ["audit"]
 

@@ -14,8 +14,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from mute.errors import MuteError
 from mute.evaluation.fairness import Fairness, fairness
-from mute.interrupts import interruptible
-from mute.validation import LabelEncoder, check_length, check_rows, check_whole_number, label_array, random_state_of
+from mute.rows.interrupts import interruptible
+from mute.rows.validation import (
+    LabelEncoder,
+    check_length,
+    check_rows,
+    check_whole_number,
+    label_array,
+    random_state_of,
+)
 
 __all__ = ["CounterfactualAugmentation", "augment", "compare_augmentation"]
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.blocks import is_dask
 from mute.errors import MuteError
-from mute.files import release_pages
-from mute.tables.mapped import StreamedMatrix
-from mute.validation import BadRows, check_finite
+from mute.rows.detect import is_dask
+from mute.rows.memory import release_pages
+from mute.rows.streams import StreamedMatrix
+from mute.rows.validation import BadRows, check_finite
 
 __all__ = ["as_rows", "blocks_of", "check_matrix", "gather", "on_disk"]
 
-# The parts in which `mute.base.digest_of_rows` hashes rows; another size would give another hash.
+# The parts in which `mute.estimators.base.digest_of_rows` hashes rows; another size would give another hash.
 _BLOCK = 2048
 
 
@@ -34,7 +34,7 @@ def as_rows(X: Any, name: str, n_rows: int | None = None) -> Any:
     if on_disk(X):
         return X
     if is_dask(X):
-        from mute.backends.dask_arrays import DaskMatrix
+        from mute.rows.dask_arrays import DaskMatrix
 
         return DaskMatrix(X, name)
     if isinstance(X, Iterator) and n_rows is not None:
@@ -85,7 +85,7 @@ def gather(
     taken : list of arrays of shape (m, D)
         For each of `places`.
     digest : str or None
-        As `mute.base.digest_of_rows` gives it.
+        As `mute.estimators.base.digest_of_rows` gives it.
 
     Examples
     --------

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 
 from mute.errors import MuteError
+from mute.estimators.progress import FitProgress
+from mute.estimators.registry import METHODS, make, method_of
 from mute.evaluation.audit import audit, judges_of
 from mute.evaluation.blocks import check_matrix
 from mute.evaluation.report import _deliver, _number, _table
 from mute.evaluation.rows import check_enough_rows, check_task
-from mute.files import write_atomically
-from mute.methods import METHODS, make, method_of
-from mute.progress import FitProgress
-from mute.routing import stratified_sample
-from mute.validation import LabelEncoder, check_classes, check_length, label_array
+from mute.flow.routing import stratified_sample
+from mute.rows.validation import LabelEncoder, check_classes, check_length, label_array
+from mute.storage.files import write_atomically
 
 # Share of the bar that a method's fit takes; its audit takes the rest.
 _FIT = 0.5
@@ -121,7 +121,7 @@ def compare(
     z : array-like of shape (n,)
     task : array-like of shape (n,), optional
     methods : "all", comma-separated names or a sequence of them
-        Names of `mute.methods.METHODS`, with a preset after a colon where wanted ("farm:paper-glove").
+        Names of `mute.estimators.registry.METHODS`, with a preset after a colon where wanted ("farm:paper-glove").
     fit_share : float
         Share of each class to fit on.
     folder : path, optional
@@ -210,7 +210,7 @@ def _fitted(name: str, X: Any, z: Any, task: Any, seed: int, step: Callable[[str
 
 def _fingerprint(name: str, X: Any, labels: Any, tasks: Any, *rest: Any) -> str:
     import mute
-    from mute.base import digest_of_rows
+    from mute.estimators.base import digest_of_rows
 
     digest = hashlib.sha256(digest_of_rows(X).encode())
     for part in (name, labels.tolist(), None if tasks is None else tasks.tolist(), rest, mute.__version__):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.evaluation.estimates import Estimate, bootstrap
-from mute.validation import LabelEncoder, check_length, check_whole_number, label_array
+from mute.rows.validation import LabelEncoder, check_length, check_whole_number, label_array
 
 __all__ = ["Fairness", "fairness", "paired_p_value", "trivial"]
 

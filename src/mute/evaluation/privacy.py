@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mute.estimators.moments import Moments
 from mute.evaluation.adversaries import CODER, PANEL, Adversary, Features, attack
 from mute.evaluation.blocks import blocks_of
 from mute.evaluation.estimates import Estimate, bootstrap
-from mute.moments import Moments
 
 if TYPE_CHECKING:
     from mute.evaluation.rows import Rows, SeenRows

@@ -15,7 +15,7 @@ from mute.evaluation.estimates import Estimate
 from mute.evaluation.fairness import Fairness
 from mute.evaluation.privacy import Attack, OnlineCode, TwoSample
 from mute.evaluation.utility import Utility
-from mute.files import write_atomically
+from mute.storage.files import write_atomically
 
 __all__ = ["Leak", "Privacy", "Report", "Task", "Verdict"]
 

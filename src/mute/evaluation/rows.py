@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.evaluation.blocks import as_rows, check_matrix, gather
 from mute.evaluation.subject import Subject
-from mute.routing import stratified_sample
-from mute.validation import LabelEncoder, check_length, label_array
+from mute.flow.routing import stratified_sample
+from mute.rows.validation import LabelEncoder, check_length, label_array
 
 __all__ = ["Rows", "SeenRows", "check_enough_rows", "check_task"]
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.evaluation.blocks import as_rows, on_disk
-from mute.validation import LabelEncoder, check_finite
+from mute.rows.validation import LabelEncoder, check_finite
 
 __all__ = ["Subject"]
 

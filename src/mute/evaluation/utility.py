@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.evaluation.estimates import Estimate, bootstrap
-from mute.interrupts import interruptible
+from mute.rows.interrupts import interruptible
 
 __all__ = [
     "Overlap",

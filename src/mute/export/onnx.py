@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError, missing_extra
 from mute.export.program import compare, program_of
-from mute.files import check_target, write_atomically
+from mute.storage.files import check_target, write_atomically
 
 __all__ = ["to_onnx"]
 
@@ -184,7 +184,7 @@ class _Value:
 
 
 class _OnnxOps:
-    """The arithmetic of `mute.ops.NumpyOps`, recorded as the nodes of a graph."""
+    """The arithmetic of `mute.flow.ops.NumpyOps`, recorded as the nodes of a graph."""
 
     def __init__(self, onnx: Any) -> None:
         self.onnx = onnx

@@ -1,4 +1,4 @@
-"""What is exported: the map of a fitted eraser as a function of ``ops`` and its inputs (see `mute.ops`)."""
+"""What is exported: the map of a fitted eraser as a function of ``ops`` and its inputs (see `mute.flow.ops`)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from mute.conditional import Conditional
 from mute.errors import MuteError
-from mute.routing import NetworkRouter
+from mute.estimators.conditional import Conditional
+from mute.flow.routing import NetworkRouter
 
 __all__ = ["Program", "compare", "program_of"]
 

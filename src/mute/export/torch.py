@@ -10,10 +10,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.estimators.training import require_torch
 from mute.export.program import compare, program_of
-from mute.files import check_target, write_atomically
-from mute.ops import TorchOps
-from mute.training import require_torch
+from mute.flow.ops import TorchOps
+from mute.storage.files import check_target, write_atomically
 
 __all__ = ["to_pt2", "to_torch"]
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
-from mute.flow import Flow
-from mute.methods import make
+from mute.estimators.registry import make
+from mute.flow.flow import Flow
 from mute.paper.measures import probe
 
 __all__ = ["AsPaper", "fit_as_paper"]

@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.frozen import FrozenEstimator
 
 from mute.datasets import Dataset
+from mute.estimators.registry import make
 from mute.evaluation.augmentation import CounterfactualAugmentation
-from mute.methods import make
 from mute.paper.as_paper import fit_as_paper
 from mute.paper.measures import network, task_figures, trained
 from mute.paper.problems import Problem, part_of, rows_for, task_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mute.methods import make
+from mute.estimators.registry import make
 from mute.paper.as_paper import fit_as_paper
 from mute.paper.measures import judge_task, network, probe, strongest, task_figures, trained
 from mute.paper.problems import Problem, rows_for, task_of

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from mute.estimators.registry import METHODS, make, method_of
 from mute.evaluation.utility import neighbourhood_overlap, paper_mse
-from mute.methods import METHODS, make, method_of
 from mute.paper.as_paper import fit_as_paper
 from mute.paper.measures import judge_task, kept, near, probe, strongest, wordsim
 from mute.paper.problems import Problem, Words, rows_for, task_of

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mute.estimators.registry import METHODS, make
 from mute.evaluation.adversaries import Features, attack, panel_of
-from mute.methods import METHODS, make
 from mute.paper.as_paper import fit_as_paper
 from mute.paper.measures import FIRST_SEED, kept
 from mute.paper.problems import Problem, rows_for

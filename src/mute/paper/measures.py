@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from mute.evaluation.adversaries import Features, attack, panel_of
 from mute.evaluation.fairness import fairness
-from mute.interrupts import interruptible
 from mute.paper.problems import Words
+from mute.rows.interrupts import interruptible
 
 __all__ = [
     "FIRST_SEED",

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from mute.evaluation.report import _table
-from mute.files import write_atomically
 from mute.paper import figures
 from mute.paper.augmenting import TWINS
 from mute.paper.copies import COPIES
@@ -20,6 +19,7 @@ from mute.paper.published import AUGMENTATION, FAIRNESS, SURROGATE, SYNTHETIC, W
 from mute.paper.running import DEFAULT_STUDIES, STUDIES, Plan, Results
 from mute.paper.synthetic import SHIFTS, draw_synthetic
 from mute.paper.text_page import text_section, without_texts
+from mute.storage.files import write_atomically
 
 __all__ = ["write_page"]
 

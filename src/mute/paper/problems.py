@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from mute.datasets import Dataset
 from mute.errors import MuteError
-from mute.routing import stratified_sample
-from mute.validation import LabelEncoder
+from mute.flow.routing import stratified_sample
+from mute.rows.validation import LabelEncoder
 
 __all__ = ["MORE", "PROBLEMS", "Problem", "Words", "describe", "part_of", "problem", "rows_for", "task_of", "words_of"]
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from mute.errors import MuteError
-from mute.files import write_atomically
 from mute.paper.augmenting import TWINS, augmented
 from mute.paper.copies import copied
 from mute.paper.erasing import CORE, SLOW, entries, erase
@@ -32,6 +31,7 @@ from mute.paper.texts import (
     text_jobs,
     text_set,
 )
+from mute.storage.files import write_atomically
 
 __all__ = ["DEFAULT_STUDIES", "STUDIES", "Plan", "Results", "run"]
 
@@ -373,7 +373,7 @@ def _loaded_words(path: str | None, pairs: str | None) -> Words:
 
 
 def _print_of(data: Problem) -> str:
-    from mute.base import digest_of_rows
+    from mute.estimators.base import digest_of_rows
 
     digest = hashlib.sha256()
     for part in (data.fit, data.fresh, data.test):
@@ -394,7 +394,7 @@ def _about(seconds: float, work: float, n_jobs: int) -> dict[str, Any]:
     import sklearn
 
     import mute
-    from mute.threads import resolve_threads
+    from mute.rows.threads import resolve_threads
 
     model = platform.processor()
     info = Path("/proc/cpuinfo")

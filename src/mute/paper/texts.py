@@ -187,7 +187,7 @@ def moved_texts(data: TextSet, mover: str, decoder: str, inverter: str | None) -
 
 
 def _moved(data: TextSet, corpus: NDArray[np.float32], rows: NDArray[np.float32], mover: str) -> NDArray[np.float32]:
-    from mute.methods import make
+    from mute.estimators.registry import make
 
     name, settings, told = MOVERS[mover]
     if name is None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.base import ConceptEstimator, WithTask
 from mute.errors import MuteError
-from mute.network import Network
-from mute.training import center_and_scale, device_of, hold_out, require_torch, seeded, standardise, train
-from mute.validation import check_number, check_whole_number
+from mute.estimators.base import ConceptEstimator, WithTask
+from mute.estimators.training import center_and_scale, device_of, hold_out, require_torch, seeded, standardise, train
+from mute.flow.network import Network
+from mute.rows.validation import check_number, check_whole_number
 
 if TYPE_CHECKING:
     import torch

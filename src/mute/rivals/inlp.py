@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.base import WithTask
 from mute.errors import MuteError
+from mute.estimators.base import WithTask
+from mute.estimators.training import hold_out
 from mute.rivals.projection import Projector, class_accuracy
-from mute.training import hold_out
-from mute.validation import check_number, check_whole_number
+from mute.rows.validation import check_number, check_whole_number
 
 __all__ = ["INLP"]
 

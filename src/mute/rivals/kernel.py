@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.base import ConceptEstimator
 from mute.errors import MuteError
-from mute.network import Network
+from mute.estimators.base import ConceptEstimator
+from mute.estimators.training import device_of, hold_out, require_torch, seeded, train
+from mute.flow.network import Network
+from mute.flow.routing import stratified_sample
 from mute.rivals.rlace import Rules, play
-from mute.routing import stratified_sample
-from mute.training import device_of, hold_out, require_torch, seeded, train
-from mute.validation import check_number, check_whole_number
+from mute.rows.validation import check_number, check_whole_number
 
 if TYPE_CHECKING:
     import torch

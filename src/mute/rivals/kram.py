@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.estimators.training import require_torch, seeded
 from mute.rivals.farm import RateEraser, half_logdet, in_double, paper_presets, rate
-from mute.training import require_torch, seeded
-from mute.validation import check_number
+from mute.rows.validation import check_number
 
 if TYPE_CHECKING:
     from torch import Tensor

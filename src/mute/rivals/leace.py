@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from mute.base import ConceptEstimator
 from mute.errors import MuteError
-from mute.moments import Moments, shrink
-from mute.ops import in_blocks
-from mute.routing import MAX_ROWS, NetworkRouter, fit_router, stratified_sample
+from mute.estimators.base import ConceptEstimator
+from mute.estimators.moments import Moments, shrink
+from mute.estimators.streaming import Streaming
+from mute.estimators.transport import GaussianTransport
+from mute.flow.ops import in_blocks
+from mute.flow.routing import MAX_ROWS, NetworkRouter, fit_router, stratified_sample
+from mute.rows.validation import check_number
 from mute.steering.mean_difference import MeanDifference
-from mute.streaming import Streaming
-from mute.transport import GaussianTransport
-from mute.validation import check_number
 
 __all__ = ["LEACE", "QLEACE", "FreeFormLEACE", "OracleLEACE"]
 

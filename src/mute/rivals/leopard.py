@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.moments import Moments
-from mute.ops import in_blocks
+from mute.estimators.moments import Moments
+from mute.estimators.training import device_of, hold_out, require_torch, seeded, train
+from mute.flow.ops import in_blocks
+from mute.flow.routing import stratified_sample
 from mute.rivals.projection import Projector
-from mute.routing import stratified_sample
-from mute.training import device_of, hold_out, require_torch, seeded, train
-from mute.validation import check_number, check_whole_number
+from mute.rows.validation import check_number, check_whole_number
 
 if TYPE_CHECKING:
     import torch

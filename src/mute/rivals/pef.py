@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from mute.backends.detect import is_tensor
-from mute.backends.tensors import erase_tensor
-from mute.base import ConceptEstimator
 from mute.errors import MuteError, WeakResultWarning
-from mute.network import Network
-from mute.validation import check_number, check_rows, check_whole_number
+from mute.estimators.base import ConceptEstimator
+from mute.estimators.tensors import erase_tensor
+from mute.flow.network import Network
+from mute.rows.detect import is_tensor
+from mute.rows.validation import check_number, check_rows, check_whole_number
 
 __all__ = ["PEF"]
 

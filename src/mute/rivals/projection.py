@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.base import ConceptEstimator
 from mute.errors import MuteError
-from mute.ops import in_blocks
+from mute.estimators.base import ConceptEstimator
+from mute.flow.ops import in_blocks
 
 __all__ = ["Projector", "class_accuracy"]
 

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.estimators.training import hold_out
+from mute.flow.routing import stratified_sample
 from mute.rivals.projection import Projector, class_accuracy
-from mute.routing import stratified_sample
-from mute.threads import single_threaded_blas
-from mute.training import hold_out
-from mute.validation import check_number, check_whole_number
+from mute.rows.threads import single_threaded_blas
+from mute.rows.validation import check_number, check_whole_number
 
 __all__ = ["RLACE", "FantopePoint", "Rules", "play", "project_onto_fantope"]
 

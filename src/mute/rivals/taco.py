@@ -8,14 +8,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.base import WithTask
 from mute.errors import MuteError, WeakResultWarning
-from mute.interrupts import interruptible
-from mute.moments import Moments
-from mute.network import Network
-from mute.routing import MAX_ROWS, NetworkRouter, fit_network, stratified_sample
-from mute.training import hold_out
-from mute.validation import check_number, check_whole_number
+from mute.estimators.base import WithTask
+from mute.estimators.moments import Moments
+from mute.estimators.training import hold_out
+from mute.flow.network import Network
+from mute.flow.routing import MAX_ROWS, NetworkRouter, fit_network, stratified_sample
+from mute.rows.interrupts import interruptible
+from mute.rows.validation import check_number, check_whole_number
 
 __all__ = ["TaCo"]
 

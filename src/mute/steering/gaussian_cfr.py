@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from mute.backends.detect import is_tensor
-from mute.backends.tensors import move_tensor
-from mute.base import ConceptEstimator
 from mute.errors import MuteError
-from mute.moments import Moments, inverse_root, least_squares, root
-from mute.validation import check_number, check_rows, check_whole_number
+from mute.estimators.base import ConceptEstimator
+from mute.estimators.moments import Moments, inverse_root, least_squares, root
+from mute.estimators.tensors import move_tensor
+from mute.rows.detect import is_tensor
+from mute.rows.validation import check_number, check_rows, check_whole_number
 
 __all__ = ["GaussianCFR"]
 
@@ -200,7 +200,7 @@ class GaussianCFR(ConceptEstimator):
         return out
 
     def _move_with(self, ops: Any, x: Any, target: Any) -> Any:
-        """`counterfactual` as arithmetic on values of `ops` (see `mute.ops`), to run without this package."""
+        """`counterfactual` as arithmetic on values of `ops` (see `mute.flow.ops`), to run without this package."""
 
         def work(rows: Any, j: int) -> Any:
             return self._affine_with(ops, rows, lambda X: self.counterfactual(X, self.classes_[j]), f"move{j}")

@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.holders import Holder, MemoryHolder
-from mute.moments import Moments
-from mute.pieces import Look
-from mute.routing import stratified_sizes
-from mute.samples import Samples, draw
-from mute.training import hold_out
-from mute.transport import GaussianTransport, frechet_distance, transport
-from mute.validation import check_number
+from mute.estimators.moments import Moments
+from mute.estimators.training import hold_out
+from mute.estimators.transport import GaussianTransport, frechet_distance, transport
+from mute.flow.routing import stratified_sizes
+from mute.rows.reductions import FirstScan
+from mute.rows.sampling import Samples, sample_ranks
+from mute.rows.stores import ChunkStore, MemoryStore
+from mute.rows.validation import check_number
 
 __all__ = ["LinearOT"]
 
@@ -118,19 +118,19 @@ class LinearOT(GaussianTransport):
             check_number("reg", self.reg, 'of at least 0, or "auto"', lambda v: v >= 0)
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
-        rows = MemoryHolder(X, z, 1)
-        self.reg_ = self._choose_reg(rows, rows.measure(Look(X.shape[1], len(self._encoder))))
+        rows = MemoryStore(X, z, 1)
+        self.reg_ = self._choose_reg(rows, rows.reduce(FirstScan(X.shape[1], len(self._encoder))))
         super()._learn(X, z)
 
-    def _learn_from(self, rows: Holder, look: Look) -> None:
-        self.reg_ = self._choose_reg(rows, look)
-        super()._learn_from(rows, look)
+    def _learn_from(self, rows: ChunkStore, scan: FirstScan) -> None:
+        self.reg_ = self._choose_reg(rows, scan)
+        super()._learn_from(rows, scan)
 
-    def _choose_reg(self, rows: Holder, look: Look) -> float:
+    def _choose_reg(self, rows: ChunkStore, scan: FirstScan) -> float:
         if self.reg != "auto":
             return float(self.reg)
-        rng, counts = self._generator(), look.class_counts().sum(axis=0)
-        some = Samples.fetch(rows, look, draw(counts, stratified_sizes(counts, _MOST_ROWS), rng))
+        rng, counts = self._generator(), scan.class_counts().sum(axis=0)
+        some = Samples.fetch(rows, scan, sample_ranks(counts, stratified_sizes(counts, _MOST_ROWS), rng))
         seen, fresh = (self._gather(some.x[part], some.z[part]) for part in hold_out(some.z, 0.2, rng))
         if min(seen.counts.min(), fresh.counts.min()) < 2:
             return _WITHOUT_CHOICE

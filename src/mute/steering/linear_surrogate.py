@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.conditional import Conditional
 from mute.distill.teaching import Pairs, Surrogate, check_every_class
 from mute.eraser import MUtE
 from mute.errors import MuteError
-from mute.training import hold_out
-from mute.transport import by_group
-from mute.validation import check_number
+from mute.estimators.conditional import Conditional
+from mute.estimators.training import hold_out
+from mute.estimators.transport import by_group
+from mute.rows.validation import check_number
 
 __all__ = ["LinearSurrogate"]
 

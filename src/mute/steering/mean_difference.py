@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.conditional import Invertible
-from mute.streaming import Streaming
-from mute.validation import check_number
+from mute.estimators.conditional import Invertible
+from mute.estimators.streaming import Streaming
+from mute.rows.validation import check_number
 
 __all__ = ["MeanDifference"]
 

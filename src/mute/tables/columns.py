@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError, missing_extra
-from mute.tables.readers import Matrix, NoRowsError, listed, pick, readable
+from mute.rows.matrix import Matrix, NoRowsError
+from mute.tables.readers import listed, pick, readable
 
 __all__ = ["DelimitedMatrix", "ParquetMatrix", "check_unique", "delimited_rows", "import_arrow"]
 

@@ -8,7 +8,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.tables.readers import Matrix, NoRowsError, listed
+from mute.rows.matrix import Matrix, NoRowsError
+from mute.tables.readers import listed
 
 __all__ = ["JoinedMatrix"]
 

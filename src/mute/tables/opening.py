@@ -4,10 +4,11 @@ from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
+from mute.rows.matrix import Matrix
 from mute.tables.columns import DelimitedMatrix, ParquetMatrix
 from mute.tables.joined import JoinedMatrix
 from mute.tables.raw import Layout, RawMatrix, npy_layout, safetensors_layout
-from mute.tables.readers import ArrayMatrix, Matrix, npz_array
+from mute.tables.readers import ArrayMatrix, npz_array
 from mute.tables.specs import MATRICES, Spec, find
 
 __all__ = ["open_matrix"]

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.tables.readers import Matrix, float_dtype, matrix_shape, objects_refused, pick, readable
+from mute.rows.matrix import Matrix
+from mute.tables.readers import float_dtype, matrix_shape, objects_refused, pick, readable
 
 __all__ = ["Layout", "RawMatrix", "npy_layout", "safetensors_layout"]
 

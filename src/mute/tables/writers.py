@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from mute.errors import MuteError
-from mute.files import check_target, write_atomically
+from mute.storage.files import check_target, write_atomically
 from mute.tables.columns import import_arrow
 
 __all__ = ["MatrixWriter", "open_writer"]

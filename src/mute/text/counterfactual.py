@@ -66,7 +66,8 @@ class TextCounterfactual:
     encoder : Encoder, str, path or function, default="minilm"
         From `load_encoder`, or what that takes.
     method : estimator or str, optional
-        Moves the embeddings: any estimator of this package with ``counterfactual``, or its name in `mute.methods`.
+        Moves the embeddings: any estimator of this package with ``counterfactual``, or the name of one
+        (`mute methods` lists them).
         By default, and for "mute", ``MUtE(LAYERS)``: four layers, as in the paper's text study. Early stopping is
         made for erasure and takes minutes; more layers move what is said of other things, too.
     decoder : {"edits", "retrieval"} or Decoder, default="edits"
@@ -291,7 +292,7 @@ def _method(method: Any, random_state: int) -> Any:
     from sklearn.base import clone
 
     from mute.eraser import MUtE
-    from mute.methods import make
+    from mute.estimators.registry import make
 
     if method is None or (isinstance(method, str) and method == "mute"):
         return MUtE(LAYERS, random_state=random_state)
@@ -309,7 +310,7 @@ def _counted(tell: Stages, stage: str) -> Progress:
 @contextmanager
 def _reported(method: Any, tell: Stages) -> Iterator[None]:
     """Tell of the steps of the method's fit."""
-    from mute.progress import FitProgress
+    from mute.estimators.progress import FitProgress
 
     tell("fitting", 0.0)
     method.set_callbacks(FitProgress(lambda name, done, total: tell("fitting", done / max(total, 1))))

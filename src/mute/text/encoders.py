@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from mute.datasets import prepared_folder
 from mute.errors import MuteError, missing_extra
+from mute.rows.threads import for_each, resolve_threads
 from mute.text.folders import Folder, why_not
 from mute.text.transformer import build_graph
 from mute.text.weights import read_weights
-from mute.threads import for_each, resolve_threads
 
 __all__ = ["Encoder", "Progress", "check_texts", "load_encoder", "unit"]
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.files import write_atomically
+from mute.storage.files import write_atomically
 from mute.text.encoders import Encoder, Progress, check_texts, load_encoder
 
 __all__ = ["encode", "forget"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mute.errors import MuteError
-from mute.files import write_atomically
+from mute.storage.files import write_atomically
 from mute.text.counterfactual import Counterfactuals
 from mute.text.differences import as_html, differences
 

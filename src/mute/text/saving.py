@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.files import check_target, write_atomically
+from mute.storage.files import check_target, write_atomically
 from mute.text.decoding import Decoder
 from mute.text.encoders import Encoder, _FunctionEncoder, load_encoder
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mute.errors import MuteError
-from mute.files import write_atomically
+from mute.storage.files import write_atomically
 from mute.text.decoding import check_wanted, cosines
 from mute.text.encoders import Encoder
 from mute.text.encoding import encode, forget

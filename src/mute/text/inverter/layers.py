@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from torch.nn import functional
+
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 __all__ = ["LOUD", "Layer", "Reader"]
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mute.errors import MuteError, missing_extra
-from mute.files import write_atomically
+from mute.storage.files import write_atomically
 from mute.text.decoding import Decoded, check_wanted, cosines
 from mute.text.encoders import Encoder
 
@@ -160,7 +160,6 @@ class Inverter:
         self, wanted: NDArray[np.float32], drafts: list[str] | None, reached: NDArray[np.float32] | None, beam: int
     ) -> list[list[str]]:
         import torch
-
         from mute.text.inverter.network import Task
 
         ids = None if drafts is None else token_ids(self._tokenizer, drafts)
@@ -346,9 +345,9 @@ def _read_checked(path: Path, sha256: str | None) -> bytes:
 
 def _network(settings: dict[str, Any], content: bytes) -> InverterNetwork:
     """The network of a file; raises whatever is wrong with it."""
-    import torch
     from safetensors.numpy import load
 
+    import torch
     from mute.text.inverter.network import InverterNetwork, Settings
 
     if any(isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in settings.values()):

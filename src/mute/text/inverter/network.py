@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
-import torch
-from torch import Tensor, nn
 from torch.nn import functional
 
+import torch
 from mute.text.inverter.layers import LOUD, Layer, Reader
+from torch import Tensor, nn
 
 __all__ = ["END", "InverterNetwork", "Settings", "Task"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.files import write_atomically
+from mute.storage.files import write_atomically
 from mute.text.language import Language, Token, begins, tokenise
 
 __all__ = ["Pairs", "WordEdits", "join_pairs", "read_pairs", "write_pairs"]

@@ -20,7 +20,6 @@ def judge(
 ) -> dict[str, float]:
     """The figures that `train_inverter` tells of, on the texts held out."""
     import torch
-
     from mute.text.inverter.network import Task
 
     rows, encoder = corpus.held_out, inverter.encoder

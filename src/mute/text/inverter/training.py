@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mute.errors import MuteError
-from mute.files import write_atomically
-from mute.interrupts import Stop
+from mute.estimators.training import seeded
+from mute.rows.interrupts import Stop
+from mute.storage.files import write_atomically
 from mute.text.encoders import Encoder, check_texts
 from mute.text.inverter.command import Command, claim, digest
 from mute.text.inverter.corpus import Corpus, prepare_corpus, token_evidence
@@ -25,11 +26,9 @@ from mute.text.inverter.model import Inverter, require_packages, token_ids
 from mute.text.inverter.pairs import Pairs, WordEdits, join_pairs, read_pairs, write_pairs
 from mute.text.inverter.quality import judge
 from mute.text.language import Language
-from mute.training import seeded
 
 if TYPE_CHECKING:
     import torch
-
     from mute.text.inverter.network import InverterNetwork
 
 __all__ = ["train_inverter"]
@@ -264,7 +263,6 @@ class _Run:
         share: float,
     ) -> int:
         import torch
-
         from mute.text.inverter.network import Task
 
         corpus = self._corpus
@@ -380,7 +378,6 @@ class _Run:
 
 def _new_network(corpus: Corpus, command: Command) -> InverterNetwork:
     import torch
-
     from mute.text.inverter.network import END, InverterNetwork, Settings
 
     known = corpus.embeddings[corpus.train]

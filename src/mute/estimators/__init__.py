@@ -1,0 +1,1 @@
+"""What all methods share: labels, checks, routing, progress, persistence, and the register of them."""

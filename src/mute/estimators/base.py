@@ -1,0 +1,346 @@
+"""What the estimators share: files, progress, labels. Each adds its mathematics."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.callback import CallbackSupportMixin, with_callbacks
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from mute.errors import MuteError
+from mute.estimators.persistence import save
+from mute.estimators.state import concept_state, restore_concept
+from mute.estimators.tensors import erase_tensor
+from mute.rows.detect import come_in_blocks, is_dask, is_tensor, to_host
+from mute.rows.reductions import FirstScan
+from mute.rows.sources import fits_in_memory, open_block_store, over_blocks, refuse_iterator
+from mute.rows.threads import for_each, resolve_threads
+from mute.rows.validation import (
+    LabelEncoder,
+    check_classes,
+    check_length,
+    check_rows,
+    concept_of,
+    concept_values,
+    label_array,
+    random_state_of,
+)
+
+__all__ = ["ConceptEstimator", "Estimator", "WithTask", "digest_of_rows"]
+
+_BLOCK = 2048
+
+
+def digest_of_rows(X: NDArray) -> str:
+    """A hash that tells whether two matrices are the same, to the bit."""
+    parts = [slice(start, start + _BLOCK) for start in range(0, len(X), _BLOCK)]
+    digests = [b""] * len(parts)
+
+    def hash_part(part: slice) -> None:
+        digests[part.start // _BLOCK] = hashlib.sha256(np.ascontiguousarray(X[part]).data).digest()
+
+    for_each(hash_part, parts, resolve_threads(None))  # hashing releases Python's lock
+    return hashlib.sha256(b"".join(digests)).hexdigest()
+
+
+class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMixin, BaseEstimator):
+    """A transformer that keeps width and precision, reports progress by callbacks and can be stored."""
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted estimator to one safetensors file; `mute.load` reads it back."""
+        save(self, path)
+
+    def _remember_rows(self, X: Any, sha256: str, **more: Any) -> None:
+        """Keep for the file what the estimator was fitted on: shape, precision and a hash of the rows."""
+        self._fitted_on = {
+            "rows": X.shape[0],
+            "columns": X.shape[1],
+            "dtype": X.dtype.name,
+            "sha256_of_rows": sha256,
+            **more,
+        }
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Undo a fit that fails or is interrupted: what was fitted before stays as it was."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            # Callbacks have their own state here, which scikit-learn tears down itself.
+            kept = {n: v for n, v in self.__dict__.items() if n.startswith(("_callback", "_skl"))}
+            self.__dict__ = before | kept
+            raise
+
+    def _steps(self, most: int, name: str) -> Iterator[int]:
+        """Count the steps of a fit, telling the callbacks of each, until `most`, a callback's word or a break."""
+        root = self._init_callback_context(task_name="fit", max_subtasks=most)
+        root.call_on_fit_task_begin(estimator=self)
+        for i in range(most):
+            task = root.subcontext(task_name=name)
+            task.call_on_fit_task_begin(estimator=self)
+            try:
+                yield i
+            except GeneratorExit:  # the loop was left
+                task.call_on_fit_task_end(estimator=self)
+                break
+            if task.call_on_fit_task_end(estimator=self):
+                break
+        root.call_on_fit_task_end(estimator=self)
+
+    def _seed(self) -> int:
+        """The seed of one fit."""
+        return int(random_state_of(getattr(self, "random_state", None)).randint(2**31 - 1))
+
+    def _generator(self) -> np.random.Generator:
+        """The random numbers of one fit."""
+        return np.random.default_rng(self._seed())
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+class ConceptEstimator(Estimator):
+    """A method that learns from rows and the concept's labels, and then erases without labels.
+
+    A subclass gives
+
+    - ``_learn(X, z)``, which sets its fitted attributes from checked rows and codes 0 .. K - 1 (or, with
+      ``concept_type="continuous"``, numbers of shape (n, m)), after `_check_settings`, and may give the hash of the
+      rows;
+    - ``_erase(X)``, from checked rows to erased rows of the same precision;
+    - `_STORED`, the fitted attributes that make up the method, for its file. Each has its axes, in names: "D" is the
+      number of columns, "K" that of the classes, any other name stands for one number throughout. An axis list that
+      begins with "network" names the input of a `Network`; "arrays" stands for arrays by their names, of shapes that
+      ``_check_restored`` checks, and "plain" for what JSON can hold.
+
+    Attributes
+    ----------
+    PRESETS : dict of str to dict
+        Settings by name: the paper's, and the method's authors' for their data.
+    """
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
+    _STORED: ClassVar[dict[str, str]] = {}
+
+    @classmethod
+    def from_preset(cls, name: str, **settings: Any) -> Self:
+        """With the settings of this name (see ``PRESETS``), and others of your own over them."""
+        if name not in cls.PRESETS:
+            known = ", ".join(cls.PRESETS) or "it has none"
+            raise MuteError(f"{cls.__name__} has no preset {name!r}; known presets: {known}")
+        return cls(**{**cls.PRESETS[name], **settings})
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None, *, concept: Any = None) -> Self:
+        """Learn the map.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+            Also rows that come in blocks: a matrix on disk (`mute.open_matrix`), an iterator of arrays or of (array,
+            labels), a dask array or data frame. `MUtE` and the methods of moments never need all of them in memory.
+        y : array-like of shape (n,), optional
+            The concept's labels, any hashable kind, unless `concept` is given.
+        concept : array-like of shape (n,), optional
+            The concept's labels where `y` is another label, as in a pipeline.
+        """
+        return self._fit(X, y, concept)
+
+    def _fit(self, X: Any, y: Any, concept: Any, **labels: Any) -> Self:
+        """Check everything, learn, remember; `labels` are further labels, encoded and passed on."""
+        if come_in_blocks(X):
+            if fits_in_memory(X, getattr(self, "scratch", "auto")):
+                X = X.to_numpy()
+            else:
+                return self._fit_blocks(X, y, concept)
+        with self._all_or_nothing():
+            self._check_settings()
+            X = check_rows(self, X, reset=True)
+            z = self._read_concept(X, y, concept)
+            codes = {name: self._encode_new(given, len(X), name) for name, given in labels.items()}
+            self._n_features_out = X.shape[1]
+            sha256 = self._learn(X, z, **codes) or digest_of_rows(X)
+            counts = {"class_rows": np.bincount(z, minlength=len(self._encoder)).tolist()} if z.ndim == 1 else {}
+            self._remember_rows(X, sha256, **counts)
+        return self
+
+    def _fit_blocks(self, X: Any, y: Any, concept: Any) -> Self:
+        """The same for rows that come in blocks, of which never all are in memory."""
+        if not hasattr(self, "_learn_from") or self._continuous():
+            raise MuteError(
+                f"{type(self).__name__} learns from rows that are all in memory; give an array (X.to_numpy(), "
+                "X.compute()) of as many rows as fit. MUtE and the methods of moments (LEACE, ...; discrete concepts) "
+                "can do without"
+            )
+        with self._all_or_nothing():
+            self._check_settings()
+            # What is not asked for its threads sums in the order of the rows.
+            threads = resolve_threads(self.n_threads) if hasattr(self, "n_threads") else 1
+            rows, encoder = open_block_store(X, y, concept, getattr(self, "scratch", "auto"), threads)
+            with closing(rows):
+                scan = rows.reduce(FirstScan(rows.n_features, len(encoder), check=True, digest=True))
+                scan.bad.refuse(rows.dtype, "X")
+                counts = scan.class_counts().sum(axis=0)
+                check_classes(encoder, counts)
+                self._encoder, self.classes_ = encoder, encoder.as_array()
+                self.n_features_in_ = self._n_features_out = rows.n_features
+                self.__dict__.pop("feature_names_in_", None)
+                if is_dask(X) and hasattr(X, "columns"):
+                    self.feature_names_in_ = np.array(X.columns, object)
+                self._learn_from(rows, scan)
+                self._remember_rows(rows, scan.sha256, class_rows=counts.tolist())
+        return self
+
+    def _check_settings(self) -> None:
+        """Refuse settings that cannot be used."""
+
+    def _learn(self, X: NDArray, z: NDArray) -> str | None:
+        raise NotImplementedError
+
+    def _erase(self, X: NDArray) -> NDArray[np.floating]:
+        raise NotImplementedError
+
+    def _erase_with(self, ops: Any, x: Any) -> Any:
+        """`_erase` as arithmetic on values of `ops` (see `mute.flow.ops`), to run elsewhere; here, if affine."""
+        return self._affine_with(ops, x, self._erase, "erase")
+
+    def _affine_with(self, ops: Any, x: Any, work: Callable[[NDArray], NDArray], name: str) -> Any:
+        """A map that is affine, read off from its answers, as arithmetic on values of `ops`."""
+        known = getattr(ops, "known_maps", {})  # of those that run more than once
+        if name not in known:
+            known[name] = self._read_off(ops, work)
+        slopes, offset = known[name]
+        return ops.linear(x, ops.array(f"{name}_weight", slopes), ops.array(f"{name}_bias", offset))
+
+    def _read_off(self, ops: Any, work: Callable[[NDArray], NDArray]) -> tuple[NDArray, NDArray]:
+        """Slopes and offset of a map; an error if it is not affine."""
+        d = self.n_features_in_
+        rows = 10 * np.random.default_rng(0).normal(size=(8, d))
+        offset = work(np.zeros((1, d)))[0]
+        slopes = work(np.eye(d)) - offset
+        if not np.allclose(rows @ slopes + offset, work(rows), rtol=1e-6, atol=1e-6 * np.abs(rows).max()):
+            refusal = getattr(
+                ops, "refusal", "cannot be exported as it is; copy it by MLPSurrogate and export the copy"
+            )
+            raise MuteError(f"the map of {type(self).__name__} is not affine, so it {refusal}")
+        return slopes, offset
+
+    def _read_concept(self, X: NDArray, y: Any, concept: Any) -> NDArray:
+        """Codes of the labels, whose classes are kept; or numbers of shape (n, m) for a continuous concept."""
+        n_rows = len(X)
+        if self._continuous():
+            self.__dict__.pop("classes_", None)  # of an earlier fit
+            return concept_values(n_rows, y, concept)
+        self._encoder, z = LabelEncoder.fit(concept_of(n_rows, y, concept))
+        check_classes(self._encoder, np.bincount(z))
+        self.classes_ = self._encoder.as_array()
+        return z
+
+    def _continuous(self) -> bool:
+        """Whether the concept has values in place of classes."""
+        kind = getattr(self, "concept_type", "categorical")
+        if kind not in ("categorical", "continuous"):
+            raise MuteError(f'concept_type must be "categorical" or "continuous", not {kind!r}')
+        return kind == "continuous"
+
+    @staticmethod
+    def _encode_new(labels: Any, n_rows: int, name: str) -> NDArray[np.int64] | None:
+        if labels is None:
+            return None
+        array = label_array(labels, name)
+        check_length(array, n_rows, name)
+        encoder, codes = LabelEncoder.fit(array)
+        if len(encoder) < 2:
+            raise MuteError(f"{name} has only one class, {encoder.classes[0]!r}; give labels of at least two classes")
+        return codes
+
+    def transform(self, X: Any, concept: Any = None) -> NDArray[np.floating]:
+        """Erase the concept.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+        concept : optional
+            Not used: this method needs no labels.
+
+        Returns
+        -------
+        array of shape (n, D)
+            float32 for float32 input, else float64; a tensor for a torch tensor, see `mute.estimators.tensors`.
+            For rows in blocks (see `fit`) a matrix, an iterator or a dask array again, whose rows are computed when
+            they are asked for.
+        """
+        check_is_fitted(self)
+        if come_in_blocks(X):
+            return over_blocks(self, "transform", X)
+        if is_tensor(X):
+            return erase_tensor(self, X)
+        return self._erase(check_rows(self, X))
+
+    def fit_transform(self, X: Any, y: Any = None, **labels: Any) -> NDArray[np.floating]:
+        """Fit, then erase the same rows."""
+        refuse_iterator(X)
+        return super().fit_transform(X, y, **labels)
+
+    @property
+    def needs_concept(self) -> bool:
+        """Whether it can only erase rows whose class it is told."""
+        return False
+
+    def _encode(self, labels: Any, n_rows: int, name: str) -> NDArray[np.int64]:
+        array = label_array(labels, name)
+        check_length(array, n_rows, name)
+        return self._encoder.encode(array, name)
+
+    def _encode_targets(self, target: Any, n_rows: int) -> NDArray[np.int64]:
+        """Codes of the classes to go to, from one label for all rows or one for each."""
+        target = to_host(target)
+        if self._encoder.holds(target) or isinstance(target, str) or not hasattr(target, "__len__"):
+            return np.full(n_rows, self._encoder.encode_one(target, "target"))
+        return self._encode(target, n_rows, "target")
+
+    def _to_artifact(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        return concept_state(self)
+
+    @classmethod
+    def _from_artifact(cls, tensors: dict[str, NDArray], state: dict[str, Any]) -> Self:
+        return restore_concept(cls, tensors, state)
+
+    def _check_restored(self) -> None:
+        """Refuse arrays of a file that fit together but not the mathematics."""
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+class WithTask(ConceptEstimator):
+    """A method that can learn from the labels of a task too: its ``_learn`` takes ``task``, codes or None."""
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None, *, concept: Any = None, task: Any = None) -> Self:
+        """Learn the map.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+        y : array-like of shape (n,), optional
+            The concept's labels, any hashable kind, unless `concept` is given.
+        concept : array-like of shape (n,), optional
+            The concept's labels where `y` is another label, as in a pipeline.
+        task : array-like of shape (n,), optional
+            Labels of a task that the rows should stay useful for; the class says how they are used.
+        """
+        return self._fit(X, y, concept, task=task)

@@ -1,0 +1,231 @@
+"""The estimators on torch tensors: what comes in as a tensor goes out as one, on its device, with its gradients.
+
+This is the other door beside `mute.rows.validation`: rows are checked here, labels encoded on the host, and maps run
+as they do in exports, as arithmetic on tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.errors import MuteError
+from mute.flow.flow import Flow
+from mute.flow.ops import TorchOps
+from mute.flow.routing import NetworkRouter
+from mute.rows.validation import check_finite
+
+__all__ = [
+    "TensorOps",
+    "check_kind",
+    "check_router",
+    "classes_of",
+    "erase_tensor",
+    "full_precision",
+    "move_tensor",
+    "pull_tensor",
+    "push_tensor",
+    "route_tensor",
+    "run_on",
+]
+
+
+class TensorOps(TorchOps):
+    """Arithmetic on tensors of one device and precision, whose constants are uploaded once.
+
+    Parameters
+    ----------
+    precision : "float32" or "float64"
+    device : torch.device
+    """
+
+    # What an estimator says whose map these lines cannot express.
+    refusal = "does not run on tensors; give X.cpu().numpy(), or copy it by MLPSurrogate and give tensors to the copy"
+
+    def __init__(self, precision: str, device: Any) -> None:
+        super().__init__(precision)
+        self.device = device
+        self.known_maps: dict[str, tuple[NDArray, NDArray]] = {}  # affine maps, read off once
+        self._constants: dict[str, Any] = {}
+        self._modules: dict[int, Any] = {}
+
+    def array(self, name: str, values: NDArray) -> Any:
+        if name not in self._constants:
+            # In their final precision before they leave the host: not every device has float64.
+            with self.torch.inference_mode(False):
+                self._constants[name] = super().array(name, values).to(self.device)
+        return self._constants[name]
+
+    def flow_module(self, flow: Flow) -> Any:
+        """The flow on this device, which runs faster than it does written with these operations."""
+        from mute.flow.module import FlowModule
+
+        if id(flow) not in self._modules:
+            self._modules[id(flow)] = FlowModule(flow, dtype=self.precision.name, device=self.device)
+        return self._modules[id(flow)]
+
+    def by_class(self, work: Callable[[Any, int], Any], x: Any, k: Any, n_classes: int) -> Any:
+        """Each class's map on its own rows only."""
+        if n_classes == 1:
+            return work(x, 0)
+        met = self.torch.unique(k).tolist()
+        if len(met) < 2:
+            return work(x, met[0] if met else 0)
+        mine = [self.torch.nonzero(k == c).flatten() for c in met]
+        parts = [work(x[rows], c) for c, rows in zip(met, mine, strict=True)]
+        return self.torch.cat(parts)[self.torch.argsort(self.torch.cat(mine))]
+
+
+# Constants on their devices, for as long as the estimator lives. They are kept here and not on it, so that copies,
+# clones, pickles and files know nothing of them; with them, the values they were made from.
+_uploaded: WeakKeyDictionary[Any, tuple[dict[str, Any], dict[tuple[str, str], TensorOps]]] = WeakKeyDictionary()
+
+
+def _ops_for(estimator: Any, x: Any) -> TensorOps:
+    """What computes for this estimator on the device and in the precision of `x`."""
+    state, by_place = _uploaded.get(estimator, ({}, {}))
+    now = vars(estimator)
+    if not state or any(now.get(name) is not value for name, value in state.items()):  # fitted anew, or set otherwise
+        state, by_place = dict(now), {}
+        _uploaded[estimator] = (state, by_place)
+    precision = str(x.dtype).removeprefix("torch.")
+    place = (str(x.device), precision)
+    if place not in by_place:
+        by_place[place] = TensorOps(precision, x.device)
+    return by_place[place]
+
+
+def run_on(estimator: Any, x: Any, work: Callable[[TensorOps, Any], Any]) -> Any:
+    """``work(ops, rows)`` in the precision of the rows, or in float32 for shorter ones, and back in theirs."""
+    import torch
+
+    rows = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    with full_precision(x.device.type):
+        return work(_ops_for(estimator, rows), rows).to(x.dtype)
+
+
+def full_precision(device_type: str) -> Any:
+    """A context in which autocast does not round products to half precision, layer after layer."""
+    import torch
+
+    known = torch.amp.is_autocast_available(device_type)
+    return torch.autocast(device_type, enabled=False) if known else nullcontext()
+
+
+def erase_tensor(estimator: Any, X: Any, concept: Any = None) -> Any:
+    """`transform` of a fitted eraser."""
+    check_tensor(estimator, X, "X")
+
+    def work(ops: TensorOps, x: Any) -> Any:
+        if not hasattr(estimator, "_push_with"):
+            return estimator._erase_with(ops, x)
+        return estimator._push_with(ops, x, classes_of(ops, estimator, x, concept))
+
+    return run_on(estimator, X, work)
+
+
+def move_tensor(estimator: Any, X: Any, target: Any, concept: Any = None) -> Any:
+    """`counterfactual` of a fitted eraser."""
+    check_tensor(estimator, X, "X")
+    goal = estimator._encode_targets(target, len(X))
+
+    def work(ops: TensorOps, x: Any) -> Any:
+        codes = ops.torch.from_numpy(goal).to(ops.device)
+        if not hasattr(estimator, "_push_with"):
+            return estimator._move_with(ops, x, codes)
+        return estimator._move_with(ops, x, classes_of(ops, estimator, x, concept), codes)
+
+    return run_on(estimator, X, work)
+
+
+def pull_tensor(estimator: Any, Q: Any, concept: Any) -> Any:
+    """`inverse_transform` of a fitted eraser."""
+    check_tensor(estimator, Q, "Q")
+    codes = estimator._encode(concept, len(Q), "concept")
+    return run_on(estimator, Q, lambda ops, q: estimator._pull_with(ops, q, ops.torch.from_numpy(codes).to(ops.device)))
+
+
+def push_tensor(estimator: Any, X: Any, *, back: bool = False) -> Any:
+    """`transform` of a flow with one class; its inverse with `back`."""
+    check_tensor(estimator, X, "Q" if back else "X")
+
+    def work(ops: TensorOps, x: Any) -> Any:
+        module = ops.flow_module(estimator.flow_)
+        return module.pull(x, 0) if back else module.push(x, 0)
+
+    return run_on(estimator, X, work)
+
+
+def route_tensor(estimator: Any, X: Any) -> NDArray[np.int64]:
+    """Codes of the classes that the router sends rows to, on the host."""
+    import torch
+
+    check_tensor(estimator, X, "X")
+    codes: list[Any] = []
+
+    def work(ops: TensorOps, x: Any) -> Any:
+        codes.append(classes_of(ops, estimator, x, None))
+        return x
+
+    with torch.no_grad():
+        run_on(estimator, X, work)
+    return codes[0].cpu().numpy()
+
+
+def classes_of(ops: TensorOps, estimator: Any, x: Any, concept: Any) -> Any:
+    """Codes of the rows' classes as a tensor: those of the labels given, or the router's choice."""
+    if concept is not None or estimator.router_ is None:
+        codes = estimator._class_of(x, concept)
+        return ops.torch.from_numpy(codes).to(ops.device)
+    check_router(estimator)
+    return ops.argmax(estimator.router_.run_with(ops, x.detach(), "router"))
+
+
+def check_router(estimator: Any) -> None:
+    """Refuse a router that only runs on the host."""
+    if estimator.router_ is not None and not isinstance(estimator.router_, NetworkRouter):
+        kind = type(estimator.router_.classifier).__name__
+        raise MuteError(
+            f"a router of type {kind} does not run on tensors; give concept=eraser.route(X.cpu().numpy()), or fit with "
+            'router="mlp" or "logistic"'
+        )
+
+
+def check_tensor(estimator: Any, x: Any, name: str) -> None:
+    """Rows of shape (n, D) and a floating type, finite, of the width the estimator was fitted on."""
+    import torch
+
+    if x.layout != torch.strided or x.is_nested:
+        raise MuteError(f"{name} is a sparse or nested tensor; give a dense one, for example X.to_dense()")
+    check_kind(x, name)
+    if x.ndim != 2:
+        raise MuteError(
+            f"{name} must have two dimensions, rows and columns, not shape {tuple(x.shape)}; use "
+            "X.reshape(-1, X.shape[-1]), or mute.torch.intervention.Intervention for hidden states of any shape"
+        )
+    if x.shape[1] != estimator.n_features_in_:
+        raise MuteError(
+            f"{name} has {x.shape[1]} features, but {type(estimator).__name__} is expecting "
+            f"{estimator.n_features_in_} features as input"
+        )
+    if len(x) == 0:
+        raise MuteError(f"{name} cannot be used: it has no rows (shape {tuple(x.shape)})")
+    rows = x.detach()
+    rows = rows.float() if rows.dtype.itemsize < 4 else rows
+    flat = rows.reshape(-1)
+    # A sum of squares is finite only if all its terms are; only what is suspicious is looked at row by row.
+    if not torch.isfinite(flat @ flat):
+        check_finite(rows.abs().amax(dim=1, keepdim=True).cpu().numpy(), name)
+
+
+def check_kind(x: Any, name: str) -> None:
+    """Refuse tensors of whole numbers and other kinds that no map is differentiable in."""
+    kinds = ("float16", "bfloat16", "float32", "float64")
+    kind = str(x.dtype).removeprefix("torch.")
+    if kind not in kinds:
+        raise MuteError(f"{name} is a tensor of {kind}; give one of {', '.join(kinds)}, for example X.float()")

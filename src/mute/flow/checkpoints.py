@@ -1,0 +1,127 @@
+"""The layers of an unfinished fit, kept in a folder, so that the same fit can go on where it was stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.errors import MuteError
+from mute.flow.flow import Flow
+from mute.flow.stopping import EarlyStopping, StopOnNoGain
+from mute.storage.files import write_atomically
+
+__all__ = ["Checkpoint"]
+
+_ABOUT = "fit.json"
+
+
+class Checkpoint:
+    """A folder with one small file for each finished layer.
+
+    Rows are not kept: they are carried through the finished layers again, in one pass.
+
+    Parameters
+    ----------
+    folder : path
+        Created if it does not exist.
+    about : dict
+        What makes two fits the same: rows, labels, settings.
+    seed : int
+        Of the random numbers, for a fit that begins; one that goes on has the seed that it began with.
+    """
+
+    def __init__(self, folder: str | Path, about: dict[str, Any], seed: int) -> None:
+        if not isinstance(folder, str | os.PathLike):
+            raise MuteError(f"resume must be a folder or None, not {folder!r}")
+        self.folder, self.seed = Path(folder), seed
+        about = json.loads(json.dumps(about))
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise MuteError(f"cannot keep layers in {folder}: {error.strerror or error}") from error
+        path = self.folder / _ABOUT
+        if not path.exists():
+            if any(self.folder.iterdir()):
+                raise MuteError(f"{folder} holds other files; give a new or empty folder to keep the layers in")
+            with write_atomically(path) as file:
+                file.write(json.dumps({"fit": about, "seed": seed}, indent=1).encode())
+            return
+        try:
+            kept = json.loads(path.read_text())
+            before, self.seed = dict(kept["fit"]), int(kept["seed"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise MuteError(f"{path} cannot be read; remove the folder to begin anew") from None
+        if before != about:
+            differing = sorted(name for name in {*before, *about} if before.get(name) != about.get(name))
+            raise MuteError(
+                f"{folder} holds the layers of another fit, which differs in {', '.join(differing)}; give another "
+                "folder, or remove this one to begin anew"
+            )
+
+    def write(
+        self,
+        t: int,
+        layer: Flow,
+        support: NDArray,
+        rng: np.random.Generator,
+        stopping: EarlyStopping | StopOnNoGain | None,
+    ) -> None:
+        """Keep layer `t` and all that the next ones need to know."""
+        from safetensors.numpy import save
+
+        arrays = {name: np.ascontiguousarray(getattr(layer, name)) for name in Flow.arrays()} | {"support": support}
+        state = {
+            "sha256": _checksum(arrays),
+            "random": rng.bit_generator.state,
+            "stopping": None if stopping is None else asdict(stopping),
+        }
+        with write_atomically(self._path(t)) as file:
+            file.write(save(arrays, {"state": json.dumps(state)}))
+
+    def read(self, max_layers: int) -> tuple[Flow, NDArray[np.float64], dict[str, Any]] | None:
+        """The finished layers as one flow, the support, and what was known after the last of them."""
+        from safetensors import SafetensorError, safe_open
+
+        layers: list[dict[str, NDArray]] = []
+        while len(layers) < max_layers and (path := self._path(len(layers))).exists():
+            try:
+                with safe_open(path, framework="np") as file:
+                    layers.append({name: file.get_tensor(name) for name in (*Flow.arrays(), "support")})
+                    state = json.loads(file.metadata()["state"])
+                if state["sha256"] != _checksum(layers[-1]):
+                    raise ValueError
+            except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+                raise MuteError(
+                    f"{path} is damaged; remove it and all later ones to go on from the layers before"
+                ) from None
+        if not layers:
+            return None
+        tables = {n: np.concatenate([a[n] for a in layers]) for n in ("rotations", "origin", "step", "values")}
+        flow = Flow(center=layers[0]["center"], scale=layers[0]["scale"], **tables)
+        return flow, layers[0]["support"], state
+
+    def _path(self, t: int) -> Path:
+        return self.folder / f"layer-{t:04d}.safetensors"
+
+    @staticmethod
+    def remove(folder: str | Path) -> None:
+        """Remove what a fit has kept there, and the folder if nothing else is in it."""
+        place = Path(folder)
+        for path in (*place.glob("layer-*.safetensors"), place / _ABOUT):
+            path.unlink(missing_ok=True)
+        if place.is_dir() and not any(place.iterdir()):
+            place.rmdir()
+
+
+def _checksum(arrays: dict[str, NDArray]) -> str:
+    total = hashlib.sha256()
+    for name in sorted(arrays):
+        total.update(np.ascontiguousarray(arrays[name]).data)
+    return total.hexdigest()

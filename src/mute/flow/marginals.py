@@ -1,0 +1,369 @@
+r"""Fitting the marginals: strictly increasing maps of one coordinate to N(0, 1).
+
+Both kinds give a table of values in probit space on a uniform grid, with straight tails, hence a bijection of the
+whole real line. A CDF that is clipped near 0 and 1 is none: it sends all that lies outside to the same point.
+
+Everything is computed in float64 from counts on a fine grid, which are sums over blocks of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.errors import MuteError
+from mute.rows.reductions import Histograms, Spread
+from mute.rows.stores import ChunkStore
+from mute.rows.threads import for_each
+from mute.rows.validation import check_whole_number
+
+__all__ = [
+    "TAIL_EXCESS",
+    "THIN",
+    "Histogram",
+    "Quantile",
+    "Summary",
+    "borrowed_spreads",
+    "fit_marginals",
+    "gaussian_of",
+    "make_marginal",
+    "over_columns",
+]
+
+_Floats = NDArray[np.float64]
+
+# Below this share of the typical spread a coordinate's spread is rounding noise and must not be blown up to one.
+_DEGENERATE = {4: 1e-5, 8: 1e-9}
+
+# Tails go on with the inverse of the standard deviation as their slope, so that the image has unit variance; but a few
+# far rows must not flatten them, layer after layer, until the way back is lost. This is how far the standard
+# deviation may exceed the spread of the middle.
+TAIL_EXCESS = 1.2
+# Outermost quantiles nearer to each other than this share of the standard deviation are one value.
+THIN = 1e-6
+
+# Rows that a merged bin holds at the least: its slope is then known to one part in seven.
+_FEWEST_IN_BIN = 50
+
+# The counting grid is narrowed until the middle of the data covers this share of it, so that an outlier cannot hide
+# the rest of its coordinate in one bin.
+_MIDDLE_SHARE = 1 / 16
+_NARROWINGS = 8
+
+# Counts of so many columns at a time as take these bytes.
+_COUNT_BYTES = 1 << 26
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is known of each class and coordinate, (K, D) each; `n` is (K, 1)."""
+
+    n: NDArray[np.int64]
+    low: _Floats
+    high: _Floats
+    mean: _Floats
+    std: _Floats
+    flat: NDArray[np.bool_]
+
+    def part(self, columns: slice) -> Summary:
+        low, high, mean, std = (a[:, columns] for a in (self.low, self.high, self.mean, self.std))
+        return Summary(self.n, low, high, mean, std, self.flat[:, columns])
+
+
+@dataclass(frozen=True)
+class Histogram:
+    r"""The paper's marginal: a histogram of equal bins between the least and the largest value.
+
+    Parameters
+    ----------
+    bins : int, default=1000
+    alpha : float, default=0.004
+        The floor on the mass of a bin, which keeps the map invertible where rows are few.
+    floor : {"merge", "add"}, default="merge"
+        With "merge", bins are joined until each holds a share of at least `alpha` of the rows, and 50 rows; outside
+        the last of them the map goes on straight. With "add", `alpha` is added to the share of every bin, over bins
+        that reach a tenth of the range past either end: ``Histogram(alpha=1e-10, floor="add")`` is the paper's.
+
+    Notes
+    -----
+    *Limits.* The paper's floor leaves empty bins almost flat, with slopes down to 1e-8. On the way back each
+    such bin multiplies rounding errors by the inverse of its slope, and over fifty layers nothing is left of the row,
+    in float32 and in float64 alike (``benchmarks/round_trip.py`` prints the figures). Merged bins keep all
+    slopes near one.
+
+    The bins are equal between the extremes: a row a thousand standard deviations out leaves one bin for all others of
+    its coordinate. `Quantile` does not mind.
+    """
+
+    bins: int = 1000
+    alpha: float = 0.004
+    floor: str = "merge"
+
+    def __post_init__(self) -> None:
+        check_whole_number("bins", self.bins, 2)
+        if self.floor not in ("merge", "add"):
+            raise MuteError(f'floor must be "merge" or "add", not {self.floor!r}')
+        limit = 0.5 if self.floor == "merge" else 1.0 / self.bins
+        if not isinstance(self.alpha, float | int) or not 0 < self.alpha < limit:
+            raise MuteError(
+                f'alpha must lie between 0 and {limit:g} for floor="{self.floor}" and {self.bins} bins, '
+                f"not {self.alpha!r}"
+            )
+
+    def grid(self, summary: Summary) -> tuple[_Floats, _Floats, int]:
+        reach = 0.1 * (summary.high - summary.low) if self.floor == "add" else 0.0
+        low = summary.low - reach
+        return low, (summary.high + reach - low) / self.bins, self.bins
+
+    @property
+    def n_values(self) -> int:
+        """Entries of a table."""
+        return self.bins + 1
+
+    def table(self, counts: NDArray[np.int64], low: _Floats, width: _Floats, summary: Summary) -> tuple:
+        """Origin (K, D), step (K, D) and values (K, D, n_values)."""
+        from mute.rows import kernels
+
+        # The grid ends at the extremes, so that rounding may put them just outside.
+        counts = counts[..., 1:-1] + _ends(counts)
+        mass = counts / summary.n[..., None]
+        if self.floor == "add":
+            mass = mass * (1 - self.bins * self.alpha) + self.alpha
+        below, above = np.cumsum(mass, axis=-1), np.cumsum(mass[..., ::-1], axis=-1)[..., ::-1]
+        values = np.empty((*mass.shape[:-1], self.n_values))
+        values[..., 1:-1] = _probit(below[..., :-1], above[..., 1:])
+        # The spread of the middle, from -1.5 to 1.5 standard deviations of a Gaussian.
+        middle = ((below < 0.9332).sum(axis=-1) - (below < 0.0668).sum(axis=-1) + 1) * width / 3
+        tail = width / np.where(summary.flat, summary.std, np.minimum(summary.std, TAIL_EXCESS * middle))
+        if self.floor == "add":
+            values[..., 0] = values[..., 1] - tail
+            values[..., -1] = values[..., -2] + tail
+        else:
+            least = np.maximum(self.alpha * summary.n[:, 0], _FEWEST_IN_BIN)
+            kernels.merge_bins(values, counts, least, tail, (summary.mean - low) / width)
+        flat = summary.flat
+        knots = low[flat, None] + width[flat, None] * np.arange(self.bins + 1)
+        values[flat] = (knots - summary.mean[flat, None]) / summary.std[flat, None]
+        return low, width, values
+
+
+@dataclass(frozen=True)
+class Quantile:
+    r"""A smoothed marginal: the class's quantiles, blended with a Gaussian where rows are few.
+
+    Through `knots` quantiles :math:`q_p` at equal steps of probability goes the map
+
+    .. math:: x \mapsto (1 - \beta) \frac{x - \mu}{\sigma} + \beta\, \Phi^{-1}(\hat F(x)),
+              \qquad \beta = \frac{n_k}{n_k + 20 \cdot knots},
+
+    laid on a uniform grid of `cells` cells between the outermost quantiles. Here :math:`\mu` and :math:`\sigma` are
+    those of the Gaussian that fits the quantiles best (least squares), which a few far rows do not move. Beyond the
+    outermost quantiles the map goes on straight, with the inverse of the standard deviation as its slope.
+
+    Parameters
+    ----------
+    knots : int or "auto", default="auto"
+        "auto" takes one for every 50 rows of the class, between 8 and 256.
+    cells : int, default=128
+        The resolution at which the map is stored.
+
+    Notes
+    -----
+    *Limits.* A coordinate whose law is finer than a cell (far heavier tails than the Gaussian, tight clusters far
+    apart) is straightened over several layers rather than in one.
+    """
+
+    knots: int | str = "auto"
+    cells: int = 128
+
+    def __post_init__(self) -> None:
+        if self.knots != "auto":
+            check_whole_number("knots", self.knots, 2, also='"auto" or ')
+        check_whole_number("cells", self.cells, 2)
+
+    def grid(self, summary: Summary) -> tuple[_Floats, _Floats, int]:
+        bins = 16 * self.cells
+        return summary.low, (summary.high - summary.low) / bins, bins
+
+    def n_knots(self, n: int) -> int:
+        return int(np.clip(n // 50, 8, 256)) if self.knots == "auto" else int(self.knots)
+
+    @property
+    def n_values(self) -> int:
+        """Entries of a table."""
+        return self.cells + 3
+
+    def table(self, counts: NDArray[np.int64], low: _Floats, width: _Floats, summary: Summary) -> tuple:
+        """Origin (K, D), step (K, D) and values (K, D, n_values)."""
+        from mute.rows import kernels
+
+        k, d, _ = counts.shape
+        origin, step = np.empty((k, d)), np.empty((k, d))
+        values = np.empty((k, d, self.n_values))
+        for c, n in enumerate(summary.n[:, 0]):
+            m, one = self.n_knots(int(n)), slice(c, c + 1)
+            q, probits = np.empty((1, d, m)), self.probits(m)
+            kernels.quantiles(counts[one], low[one], width[one], q)
+            mean, spread = gaussian_of(q, probits)
+            std = summary.std[one]
+            # Quantiles that all coincide tell nothing of the spread.
+            straight = summary.flat[one] | ~(q[..., -1] - q[..., 0] > THIN * std)
+            mean, spread = np.where(straight, summary.mean[one], mean), np.where(straight, std, spread)
+            tail = np.minimum(std, np.where(straight, 1, TAIL_EXCESS) * spread)
+            kernels.quantile_tables(
+                q, mean, spread, tail, straight, probits, np.array([n / (n + 20 * m)]),
+                origin[one], step[one], values[one],
+            )  # fmt: skip
+        return origin, step, values
+
+    @staticmethod
+    def probits(knots: int) -> _Floats:
+        """The normal quantiles at equal steps of probability."""
+        levels = (np.arange(knots) + 0.5) / knots
+        return _probit(levels, 1 - levels)
+
+
+def gaussian_of(q: _Floats, probits: _Floats) -> tuple[_Floats, _Floats]:
+    """Centre and spread of the Gaussian that fits the quantiles, along the last axis, best: far rows move moments."""
+    return q.mean(axis=-1), q @ (probits / (probits**2).sum())
+
+
+_NAMED: dict[str, Callable[[], Histogram | Quantile]] = {"quantile": Quantile, "histogram": Histogram}
+
+
+def make_marginal(marginal: str | Histogram | Quantile) -> Histogram | Quantile:
+    """Resolve the name of a marginal."""
+    if isinstance(marginal, Histogram | Quantile):
+        return marginal
+    if not isinstance(marginal, str) or marginal not in _NAMED:
+        raise MuteError(f"marginal must be one of {sorted(_NAMED)}, a Histogram or a Quantile, not {marginal!r}")
+    return _NAMED[marginal]()
+
+
+def fit_marginals(
+    rows: ChunkStore, spread: Spread, marginal: Histogram | Quantile, n_threads: int
+) -> tuple[_Floats, _Floats, _Floats]:
+    """Fit the marginals of one layer.
+
+    Parameters
+    ----------
+    rows : Store
+        Rotated rows.
+    spread : Spread
+        What was measured of them.
+
+    Returns
+    -------
+    origin, step : arrays of shape (K, D)
+    values : array of shape (K, D, M)
+    """
+    low, high, mean = spread.low.copy(), spread.high.copy(), spread.mean
+    flat, std = borrowed_spreads(spread.std, spread.counts, spread.typical_length, rows.dtype)
+    low[flat], high[flat] = (mean - std)[flat], (mean + std)[flat]
+    summary = Summary(spread.counts[:, None], low, high, mean, std, flat)
+    origin, step, values = np.empty(std.shape), np.empty(std.shape), np.empty((*std.shape, marginal.n_values))
+
+    def tabulate(part: slice, low: _Floats, width: _Floats, counts: NDArray[np.int64]) -> None:
+        origin[:, part], step[:, part], values[:, part] = marginal.table(counts, low, width, summary.part(part))
+
+    knots = None if isinstance(marginal, Histogram) else [marginal.n_knots(int(n)) for n in spread.counts]
+    over_columns(tabulate, rows, summary, marginal, knots, n_threads)
+    return origin, step, values
+
+
+def over_columns(
+    work: Callable[[slice, _Floats, _Floats, NDArray[np.int64]], None],
+    rows: ChunkStore,
+    summary: Summary,
+    marginal: Histogram | Quantile,
+    knots: Sequence[int] | None,
+    n_threads: int,
+) -> None:
+    """Count the rows of every class and coordinate of `summary`, and call ``work(part, low, width, counts)``.
+
+    With `knots`, the number of quantiles that are asked of each class, the grid is narrowed until it shows them.
+    """
+    n_classes, n_columns = summary.std.shape
+    # So many columns at a time that their counts stay small.
+    group = max(_COUNT_BYTES // (8 * n_classes * (marginal.grid(summary)[2] + 2)), 1)
+    for first in range(0, n_columns, group):
+        chosen = np.arange(first, min(first + group, n_columns))
+        low, width, bins = marginal.grid(summary.part(slice(first, first + group)))
+        counts = rows.reduce(Histograms(chosen, low, width, bins, rows.n_rows)).counts.astype(np.int64)
+        if knots is not None:
+            low, width = _narrow(rows, chosen, low, width, counts, 0.5 / np.array(knots))
+
+        of_columns = partial(_work_on_part, work, first, low, width, counts)
+        for_each(of_columns, [slice(s, min(s + 32, len(chosen))) for s in range(0, len(chosen), 32)], n_threads)
+
+
+def _work_on_part(
+    work: Callable, first: int, low: _Floats, width: _Floats, counts: NDArray[np.int64], part: slice
+) -> None:
+    work(slice(first + part.start, first + part.stop), low[:, part], width[:, part], counts[:, part])
+
+
+def _narrow(
+    rows: ChunkStore, columns: NDArray[np.int64], low: _Floats, width: _Floats, counts: NDArray, share: _Floats
+) -> tuple[_Floats, _Floats]:
+    """Recount the columns whose middle fell into a few bins, on a grid that fits it; `counts` changes in place."""
+    from mute.rows import kernels
+
+    bins = counts.shape[-1] - 2
+    for _ in range(_NARROWINGS):
+        first, last = (np.empty(low.shape, np.int64) for _ in range(2))
+        kernels.locate(counts, share, first, last)
+        first, last = np.clip(first, 1, bins), np.clip(last, 1, bins)
+        # One bin that cannot be split further is an atom of the law, not an outlier's shadow.
+        narrow = (last - first + 1 < bins * _MIDDLE_SHARE) & (width > 1e-12 * np.abs(low))
+        if not narrow.any():
+            break
+        low = np.where(narrow, low + width * (first - 1), low)
+        width = np.where(narrow, width * (last - first + 1) / bins, width)
+        again = np.flatnonzero(narrow.any(axis=0))
+        counts[:, again] = rows.reduce(
+            Histograms(columns[again], low[:, again], width[:, again], bins, rows.n_rows)
+        ).counts
+    return low, width
+
+
+def borrowed_spreads(
+    std: _Floats, counts: NDArray[np.int64], typical_length: float, dtype: np.dtype[Any]
+) -> tuple[NDArray[np.bool_], _Floats]:
+    """Which coordinates (K, D) have no spread, and all spreads, where these have the one that the others have.
+
+    A direction in which a class does not vary (a constant column, fewer rows than columns) has no law to estimate. To
+    stretch its rounding noise, or the little that n rows happen to show of it, to unit variance would ruin every
+    new row; with a borrowed spread it is only shifted.
+    """
+    # The size of a typical row, not of the typical coordinate: an outlier or a dominant direction must not make all
+    # others look flat.
+    n_features = std.shape[1]
+    typical = typical_length / np.sqrt(n_features) or 1.0
+    flat = std < _DEGENERATE[dtype.itemsize] * typical
+    borrowed = np.broadcast_to(typical if flat.all() else float(np.median(std[~flat])), std.shape)
+    # With fewer than two rows a column, directions of little spread are found by chance alone: nothing is stretched
+    # beyond the main directions of its class, or new rows would grow from layer to layer.
+    crowding = np.clip(n_features / counts - 0.5, 0, 1)[:, None]
+    main = np.sqrt((std**4).sum(axis=1, keepdims=True) / np.maximum((std**2).sum(axis=1, keepdims=True), 1e-300))
+    crowded = std < crowding * main
+    flat |= crowded
+    return flat, np.where(flat, np.where(crowded, main, borrowed), std)
+
+
+def _ends(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    ends = np.zeros_like(counts[..., 1:-1])
+    ends[..., 0], ends[..., -1] = counts[..., 0], counts[..., -1]
+    return ends
+
+
+def _probit(below: _Floats, above: _Floats) -> _Floats:
+    """The normal quantile, from whichever tail is the smaller: both ends keep the same resolution."""
+    from scipy.special import ndtri
+
+    return np.where(below < above, ndtri(below), -ndtri(above))

@@ -1,0 +1,231 @@
+"""The arithmetic of maps that run in more than one place: written once, computed by numpy, torch or an ONNX runtime.
+
+A map is a function of ``ops`` and its rows. Where ``ops`` is `NumpyOps` it computes; `mute.export` has others that
+build a torch module or an ONNX graph from the same lines. Values are added, multiplied and compared by Python's
+operators; everything else goes through ``ops``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.rows.threads import for_each, resolve_threads
+
+__all__ = ["NumpyOps", "TorchOps", "in_blocks"]
+
+# Rows of a block: the products of a wide network are then as fast as those of the whole matrix.
+_BLOCK = 1024
+
+# BLAS takes other paths for very few rows; padded to a multiple of this, they get the answers of many but for rounding.
+_ROW_MULTIPLE = 16
+
+
+def in_blocks(
+    work: Callable[..., NDArray], X: NDArray, *more: NDArray, n_threads: int | None = None
+) -> NDArray[np.floating]:
+    """`work` on blocks of the rows of `X` and of arrays beside it; it gives rows like those of `X`."""
+    out = np.empty_like(X)
+    threads = resolve_threads(n_threads)
+    size = min(_BLOCK, max(_ROW_MULTIPLE, -(-len(X) // threads)))
+
+    def run(part: slice) -> None:
+        rows = [array[part] for array in (X, *more)]
+        n = len(rows[0])
+        if n % _ROW_MULTIPLE:
+            rows = [np.concatenate([a, np.repeat(a[-1:], -n % _ROW_MULTIPLE, axis=0)]) for a in rows]
+        out[part] = work(*rows)[:n]
+
+    for_each(run, [slice(start, start + size) for start in range(0, len(X), size)], threads)
+    return out
+
+
+class NumpyOps:
+    """Computes at once, in one precision.
+
+    Parameters
+    ----------
+    precision : float32 or float64
+    """
+
+    def __init__(self, precision: np.typing.DTypeLike) -> None:
+        self.precision: Any = np.dtype(precision)
+
+    def array(self, name: str, values: NDArray) -> Any:
+        """A constant. The name is for those who keep it: the same name, the same values."""
+        return values.astype(self.precision, copy=False) if values.dtype.kind == "f" else values
+
+    def linear(self, x: Any, weight: Any, bias: Any = None) -> Any:
+        """``x @ weight + bias``"""
+        out = x @ weight
+        if bias is not None:
+            out += bias
+        return out
+
+    def layer_norm(self, x: Any, gain: Any, offset: Any) -> Any:
+        """Rows with mean 0 and variance 1, then scaled and shifted by column; `x` may be overwritten."""
+        x -= x.mean(axis=1, keepdims=True)
+        x /= np.sqrt(np.einsum("nd,nd->n", x, x)[:, None] / self.precision.type(x.shape[1]) + self.precision.type(1e-5))
+        x *= gain
+        x += offset
+        return x
+
+    def tanh(self, x: Any) -> Any:
+        """The hyperbolic tangent; `x` may be overwritten."""
+        return np.tanh(x, out=x)
+
+    def exp(self, x: Any) -> Any:
+        return np.exp(x)
+
+    def relu(self, x: Any) -> Any:
+        """What is negative set to 0; `x` may be overwritten."""
+        return np.maximum(x, 0, out=x)
+
+    def norm(self, x: Any) -> Any:
+        """Lengths of the rows, as a column."""
+        return np.sqrt((x * x).sum(axis=1, keepdims=True))
+
+    def clip(self, x: Any, low: float, high: float) -> Any:
+        return np.clip(x, self.precision.type(low), self.precision.type(high))
+
+    def least(self, i: Any, limit: int) -> Any:
+        """Whole numbers, none above the limit."""
+        return np.minimum(i, limit)
+
+    def integer(self, x: Any) -> Any:
+        """Whole numbers, rounded towards zero."""
+        return x.astype(np.int64)
+
+    def real(self, i: Any) -> Any:
+        """Whole numbers as numbers of the precision."""
+        return i.astype(self.precision)
+
+    def take(self, table: Any, index: Any) -> Any:
+        """``table[index]``, for an index of any shape."""
+        return table[index]
+
+    def transpose(self, matrix: Any) -> Any:
+        return matrix.T
+
+    def column(self, k: Any) -> Any:
+        """A vector as a column."""
+        return k[:, None]
+
+    def columns(self, x: Any, order: Any) -> Any:
+        """The columns in another order."""
+        return x[:, order]
+
+    def split(self, x: Any, at: int) -> tuple[Any, Any]:
+        """The first `at` columns, and the others."""
+        return x[:, :at], x[:, at:]
+
+    def concat(self, parts: Sequence[Any]) -> Any:
+        """Columns side by side."""
+        return np.concatenate(parts, axis=1)
+
+    def sum_columns(self, x: Any) -> Any:
+        """The sum of each row."""
+        return x.sum(axis=1)
+
+    def where(self, condition: Any, yes: Any, no: Any) -> Any:
+        return np.where(condition, yes, no)
+
+    def argmax(self, x: Any) -> Any:
+        """The place of the largest number of each row."""
+        return x.argmax(axis=1)
+
+    def by_class(self, work: Callable[[Any, int], Any], x: Any, k: Any, n_classes: int) -> Any:
+        """``work(rows, c)`` for the rows of each class c, put together again in the order of x."""
+        if n_classes == 1:
+            return work(x, 0)
+        out: Any = None
+        for c in range(n_classes):
+            mine = np.flatnonzero(k == c)
+            if len(mine):
+                part = work(x[mine], c)
+                out = np.empty((len(x), part.shape[1]), part.dtype) if out is None else out
+                out[mine] = part
+        return out
+
+
+class TorchOps:
+    """The same on torch's tensors, with gradients."""
+
+    def __init__(self, precision: np.typing.DTypeLike) -> None:
+        import torch
+
+        self.torch = torch
+        self.precision = np.dtype(precision)
+        self.dtype = getattr(torch, self.precision.name)
+
+    def array(self, name: str, values: NDArray) -> Any:
+        tensor = self.torch.from_numpy(np.array(values))  # a copy: what is read from a file is read-only
+        return tensor.to(self.dtype) if values.dtype.kind == "f" else tensor
+
+    def linear(self, x: Any, weight: Any, bias: Any = None) -> Any:
+        return x @ weight if bias is None else self.torch.addmm(bias, x, weight)
+
+    def layer_norm(self, x: Any, gain: Any, offset: Any) -> Any:
+        variance, mean = self.torch.var_mean(x, dim=1, correction=0, keepdim=True)
+        return (x - mean) * self.torch.rsqrt(variance + 1e-5) * gain + offset
+
+    def tanh(self, x: Any) -> Any:
+        return self.torch.tanh(x)
+
+    def exp(self, x: Any) -> Any:
+        return self.torch.exp(x)
+
+    def relu(self, x: Any) -> Any:
+        return self.torch.relu(x)
+
+    def norm(self, x: Any) -> Any:
+        return self.torch.linalg.vector_norm(x, dim=1, keepdim=True)
+
+    def clip(self, x: Any, low: float, high: float) -> Any:
+        return self.torch.clamp(x, low, high)
+
+    def least(self, i: Any, limit: int) -> Any:
+        return self.torch.clamp(i, max=limit)
+
+    def integer(self, x: Any) -> Any:
+        return x.to(self.torch.int64)
+
+    def real(self, i: Any) -> Any:
+        return i.to(self.dtype)
+
+    def take(self, table: Any, index: Any) -> Any:
+        return self.torch.take(table, index) if table.ndim == 1 else self.torch.nn.functional.embedding(index, table)
+
+    def transpose(self, matrix: Any) -> Any:
+        return self.torch.t(matrix)
+
+    def column(self, k: Any) -> Any:
+        return self.torch.unsqueeze(k, 1)
+
+    def columns(self, x: Any, order: Any) -> Any:
+        return self.torch.index_select(x, 1, order)
+
+    def split(self, x: Any, at: int) -> tuple[Any, Any]:
+        return x[:, :at], x[:, at:]
+
+    def concat(self, parts: Sequence[Any]) -> Any:
+        return self.torch.cat(list(parts), dim=1)
+
+    def sum_columns(self, x: Any) -> Any:
+        return self.torch.sum(x, dim=1)
+
+    def where(self, condition: Any, yes: Any, no: Any) -> Any:
+        return self.torch.where(condition, yes, no)
+
+    def argmax(self, x: Any) -> Any:
+        return self.torch.argmax(x, dim=1)
+
+    def by_class(self, work: Callable[[Any, int], Any], x: Any, k: Any, n_classes: int) -> Any:
+        # Every class's map on every row: shapes then do not depend on the data, which exporters ask for.
+        out = work(x, 0)
+        for c in range(1, n_classes):
+            out = self.torch.where(self.column(k == c), work(x, c), out)
+        return out

@@ -1,0 +1,315 @@
+"""The router decides which class's map a row takes; this module trains one and says how far to trust it."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.errors import MuteError
+from mute.flow.network import Network
+from mute.rows.interrupts import interruptible
+from mute.rows.threads import single_threaded_blas
+from mute.rows.validation import LabelEncoder
+
+__all__ = [
+    "ClassifierRouter",
+    "NetworkRouter",
+    "RoutingReport",
+    "fit_router",
+    "stratified_sample",
+    "stratified_sizes",
+]
+
+# The router learns from at most this many rows: three times the paper's 10,000, drawn at random.
+MAX_ROWS = 30_000
+_FOLDS = 3
+# A network that gains fewer nats than this no longer learns.
+_LEAST_GAIN, _MOST_EPOCHS = 1e-3, 1000
+_FEWEST_TO_SET_ASIDE, _FEWEST_PER_EPOCH = 30, 2000
+
+
+@dataclass(frozen=True)
+class RoutingReport:
+    """How the router does on rows it has not learned from.
+
+    Attributes
+    ----------
+    error : float
+        Share of rows sent to another class than their own.
+    class_error : array of shape (K,)
+        The same within each class.
+    confusion : array of shape (K, K)
+        Row i, column j: share of class i sent to j.
+    margin : array of shape (K,)
+        Mean lead of the first over the second most likely class, by true class (NaN without probabilities).
+    calibration : float
+        Expected calibration error over ten bins of confidence (NaN without probabilities).
+    """
+
+    error: float
+    class_error: NDArray[np.float64]
+    confusion: NDArray[np.float64]
+    margin: NDArray[np.float64]
+    calibration: float
+
+    @classmethod
+    def measure(cls, z: NDArray, probabilities: NDArray | None, routed: NDArray, n_classes: int) -> RoutingReport:
+        confusion = np.zeros((n_classes, n_classes))
+        np.add.at(confusion, (z, routed), 1)
+        counts = confusion.sum(axis=1)
+        confusion /= np.maximum(counts, 1)[:, None]
+        margin, calibration = np.full(n_classes, np.nan), float("nan")
+        if probabilities is not None:
+            lead = margins(probabilities)
+            margin = np.array([lead[z == k].mean() if (z == k).any() else np.nan for k in range(n_classes)])
+            confidence = probabilities.max(axis=1)
+            bins = np.minimum((confidence * 10).astype(int), 9)
+            gaps = [
+                abs((routed[bins == b] == z[bins == b]).mean() - confidence[bins == b].mean()) * (bins == b).mean()
+                for b in np.unique(bins)
+            ]
+            calibration = float(np.sum(gaps))
+        return cls(float((z != routed).mean()), 1 - np.diag(confusion), confusion, margin, calibration)
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: v.tolist() if isinstance(v, np.ndarray) else v for name, v in vars(self).items()}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any], n_classes: int) -> RoutingReport:
+        arrays = {name: np.array(values[name], float) for name in ("class_error", "confusion", "margin")}
+        if [a.shape for a in arrays.values()] != [(n_classes,), (n_classes, n_classes), (n_classes,)]:
+            raise MuteError("its routing report does not fit its labels")
+        return cls(error=float(values["error"]), calibration=float(values["calibration"]), **arrays)
+
+
+def margins(probabilities: NDArray) -> NDArray[np.float64]:
+    """Lead of the most likely class over the second, for each row."""
+    top = np.partition(probabilities, -2, axis=1)
+    return (top[:, -1] - top[:, -2]).astype(np.float64)
+
+
+class NetworkRouter(Network):
+    """A feed-forward classifier; its last layer has one output for each class."""
+
+    @classmethod
+    def from_classifier(cls, classifier: Any, encoder: LabelEncoder | None = None) -> NetworkRouter | None:
+        """Take over a fitted scikit-learn network or linear model; None if it is neither."""
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.neural_network import MLPClassifier
+
+        if type(classifier) is LogisticRegression:
+            weights, biases = [classifier.coef_.T], [classifier.intercept_]
+        elif type(classifier) is MLPClassifier and classifier.activation == "relu":
+            weights, biases = list(classifier.coefs_), list(classifier.intercepts_)
+        else:
+            return None
+        if weights[-1].shape[1] == 1:  # one logit for two classes: s is the pair (0, s)
+            weights[-1] = np.concatenate([np.zeros_like(weights[-1]), weights[-1]], axis=1)
+            biases[-1] = np.concatenate([np.zeros_like(biases[-1]), biases[-1]])
+        if encoder is not None:
+            # Classes the model has never seen cannot be its answer.
+            columns = encoder.encode(_objects(classifier.classes_), "the router")
+            full = np.zeros((weights[-1].shape[0], len(encoder)), weights[-1].dtype)
+            bias = np.full(len(encoder), -1e30, biases[-1].dtype)
+            full[:, columns], bias[columns] = weights[-1], biases[-1]
+            weights[-1], biases[-1] = full, bias
+        return cls(weights, biases)
+
+    def predict_proba(self, X: NDArray) -> NDArray[np.floating]:
+        """Class probabilities, shape (n, K)."""
+        out = self(X)
+        out -= out.max(axis=1, keepdims=True)
+        np.exp(out, out=out)
+        out /= out.sum(axis=1, keepdims=True)
+        return out
+
+    def predict(self, X: NDArray) -> NDArray[np.int64]:
+        """Encoded class of each row."""
+        return self.predict_proba(X).argmax(axis=1)
+
+
+class ClassifierRouter:
+    """Any fitted classifier as a router; it speaks the user's labels, we speak codes."""
+
+    def __init__(self, classifier: Any, encoder: LabelEncoder) -> None:
+        self.classifier = classifier
+        self.encoder = encoder
+
+    def predict(self, X: NDArray) -> NDArray[np.int64]:
+        """Encoded class of each row."""
+        return self.encoder.encode(_objects(self.classifier.predict(X)), "the router's prediction")
+
+    def predict_proba(self, X: NDArray) -> NDArray[np.floating] | None:
+        """Class probabilities, shape (n, K); None if the classifier has none to give."""
+        if not hasattr(self.classifier, "predict_proba"):
+            return None
+        out = np.zeros((len(X), len(self.encoder)))
+        out[:, self.encoder.encode(_objects(self.classifier.classes_), "the router")] = self.classifier.predict_proba(X)
+        return out
+
+
+Router = NetworkRouter | ClassifierRouter
+
+
+def fit_router(
+    spec: Any, X: NDArray, z: NDArray[np.int64], encoder: LabelEncoder, rng: np.random.Generator
+) -> tuple[Router, NDArray[np.int64], RoutingReport]:
+    """Train the router on rows of which nobody needs more than `MAX_ROWS`.
+
+    Returns
+    -------
+    router
+    routed : integer array of shape (n,)
+        Where each row of `X` goes according to a router that has not learned from it: routed by a model that
+        knows them, training rows would follow another law than new ones.
+    report : RoutingReport
+        Measured on the same predictions.
+    """
+    from sklearn.model_selection import StratifiedKFold
+
+    classifier, labels = _make_classifier(spec, rng), encoder.as_array()[z]
+    probabilities: NDArray | None = np.zeros((len(X), len(encoder)))
+    routed = np.empty(len(X), np.int64)
+    folds = int(min(_FOLDS, np.bincount(z).min()))
+    splitter = StratifiedKFold(folds, shuffle=True, random_state=int(rng.integers(2**31 - 1)))
+    for learn, hold in splitter.split(X, z):
+        router = _train(classifier, X[learn], labels[learn], encoder)
+        chances = router.predict_proba(X[hold])
+        if chances is None or probabilities is None:
+            probabilities = None
+            routed[hold] = router.predict(X[hold])
+        else:
+            probabilities[hold] = chances
+            routed[hold] = chances.argmax(axis=1)
+    router = _train(classifier, X, labels, encoder)
+    return router, routed, RoutingReport.measure(z, probabilities, routed, len(encoder))
+
+
+def _make_classifier(spec: Any, rng: np.random.Generator) -> Any:
+    from sklearn.base import clone
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neural_network import MLPClassifier
+
+    seed = int(rng.integers(2**31 - 1))
+    if spec == "mlp":
+        return _Standardised(MLPClassifier(random_state=seed))  # the paper's network
+    if spec == "logistic":
+        return _Standardised(LogisticRegression(max_iter=1000))
+    if isinstance(spec, str | type) or not (hasattr(spec, "fit") and hasattr(spec, "predict")):
+        raise MuteError(f'router must be "mlp", "logistic", None or a classifier, not {spec!r}')
+    return clone(spec)
+
+
+@dataclass
+class _Standardised:
+    """A scikit-learn model that learns on standardised columns; the scaling ends up inside its first layer."""
+
+    model: Any
+
+    def fit(self, X: NDArray, encoder_codes: NDArray) -> NetworkRouter:
+        mean, std = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+        std[std <= 1e-12 * np.abs(mean)] = 1.0
+        rows = (X - mean.astype(X.dtype)) / std.astype(X.dtype)
+        with warnings.catch_warnings():
+            from sklearn.exceptions import ConvergenceWarning
+
+            # What counts is how well it routes, and that is measured on rows it has not seen.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            if hasattr(self.model, "partial_fit"):
+                fit_network(self.model, rows, encoder_codes)
+            else:
+                self.model.fit(rows, encoder_codes)
+        router: Any = NetworkRouter.from_classifier(self.model)
+        first = router.weights[0] / std[:, None]
+        router.biases[0] = (router.biases[0] - mean @ first).astype(X.dtype)
+        router.weights[0] = first.astype(X.dtype)
+        return router
+
+
+def fit_network(network: Any, X: NDArray, z: NDArray, *, epochs: int = 10, steps: int = 500) -> float:
+    """Train until the loss on a tenth of the rows, set aside, no longer falls; keep the best weights.
+
+    Returns that least loss.
+
+    It gives up after so many `epochs` without gain or, as an epoch of few rows is a handful of steps, so many `steps`.
+    scikit-learn's own early stopping watches the accuracy and keeps the first of equals: where classes lie far apart,
+    a network that has hardly begun to learn.
+    """
+    from sklearn.model_selection import train_test_split
+
+    classes = np.unique(z)
+    if np.bincount(z)[classes].min() < _FEWEST_TO_SET_ASIDE:
+        with interruptible():
+            return float(network.set_params(max_iter=100).fit(X, z).loss_)
+    learn, watch, z_learn, z_watch = train_test_split(
+        X, z, test_size=0.1, stratify=z, random_state=network.random_state
+    )
+    # Few rows are taken several times over: each call of partial_fit and each look at the watched rows has its price.
+    again = max(1, _FEWEST_PER_EPOCH // len(learn))
+    learn, z_learn = np.tile(learn, (again, 1)), np.tile(z_learn, again)
+    batch = 200 if network.batch_size == "auto" else network.batch_size
+    patience = max(epochs, steps * batch // len(learn))
+    own = np.searchsorted(classes, z_watch)
+    best, since, weights = np.inf, 0, []
+    # The products of one batch are small; and BLAS has been seen to flag an invalid operation on finite numbers.
+    with single_threaded_blas(), interruptible(), np.errstate(invalid="ignore"):
+        for _ in range(_MOST_EPOCHS):
+            network.partial_fit(learn, z_learn, classes=classes)
+            loss = _log_loss(network, watch, own)
+            since = 0 if loss < best - _LEAST_GAIN else since + 1
+            if since == 0:
+                best, weights = loss, [w.copy() for w in network.coefs_ + network.intercepts_]
+            if since > patience:
+                break
+    half = len(network.coefs_)
+    network.coefs_, network.intercepts_ = weights[:half], weights[half:]
+    return float(best)
+
+
+def _log_loss(network: Any, X: NDArray, own: NDArray[np.intp]) -> float:
+    """Mean cross-entropy of an MLPClassifier; scikit-learn's own checks take longer than the network on few rows."""
+    chances = NetworkRouter.from_classifier(network).predict_proba(X)  # type: ignore[union-attr]
+    picked = chances[np.arange(len(own)), own]
+    return float(-np.log(np.maximum(picked, np.finfo(picked.dtype).eps)).mean(dtype=np.float64))
+
+
+def _train(classifier: Any, X: NDArray, labels: NDArray, encoder: LabelEncoder) -> Router:
+    from sklearn.base import clone
+    from sklearn.frozen import FrozenEstimator
+
+    if isinstance(classifier, _Standardised):
+        return _Standardised(clone(classifier.model)).fit(X, encoder.encode(_objects(labels), "labels"))
+    frozen = isinstance(classifier, FrozenEstimator)
+    if labels.dtype.kind in "Of" and not frozen:  # scikit-learn's classifiers take text and whole numbers only
+        labels, encoder = encoder.encode(_objects(labels), "labels"), LabelEncoder(range(len(encoder)))
+    with interruptible():
+        fitted = clone(classifier).fit(X, labels)
+    return NetworkRouter.from_classifier(fitted, encoder) or ClassifierRouter(fitted, encoder)
+
+
+def stratified_sample(z: NDArray[np.int64], size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Rows drawn at random, each class in proportion but with at least its fair minimum, in ascending order."""
+    if len(z) <= size:
+        return np.arange(len(z))
+    take = stratified_sizes(np.bincount(z), size)
+    return np.sort(np.concatenate([rng.choice(np.flatnonzero(z == k), m, replace=False) for k, m in enumerate(take)]))
+
+
+def stratified_sizes(counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """How many rows of each class such a sample has."""
+    n = counts.sum()
+    if n <= size:
+        return counts
+    least = min(size // (4 * len(counts)), int(counts.min()))
+    return np.minimum(counts, np.maximum(least, (counts * (size / n)).astype(int)))
+
+
+def _objects(labels: Any) -> NDArray[np.object_]:
+    values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    out = np.empty(len(values), object)
+    out[:] = values
+    return out

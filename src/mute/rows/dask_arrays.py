@@ -1,0 +1,143 @@
+"""Dask's collections as rows: checked, read block by block, and mapped without being computed."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.errors import MuteError, missing_extra
+from mute.rows.detect import is_dask
+from mute.rows.matrix import Matrix
+from mute.rows.sources import per_row
+from mute.rows.validation import check_length, label_array
+from mute.tables.readers import float_dtype, listed
+
+__all__ = ["DaskMatrix", "checked_array", "import_dask", "label_chunks", "map_dask"]
+
+
+def import_dask() -> Any:
+    """Dask with its arrays, or an error that says how to get it."""
+    try:
+        import dask
+        import dask.array
+    except ImportError:
+        raise missing_extra("dask", "dask", "rows in dask's collections") from None
+    return dask
+
+
+def checked_array(X: Any) -> Any:
+    """A dask array of single or double precision, with one chunk of columns and chunks of known sizes."""
+    da = import_dask().array
+    if hasattr(X, "to_dask_array"):
+        X = X.to_dask_array(lengths=True)
+    if X.ndim != 2:
+        raise MuteError(f"X must be a matrix, not a dask array of shape {X.shape}")
+    if X.dtype.kind not in "fiub":
+        raise MuteError(f"X must hold numbers, not {X.dtype}")
+    dtype = float_dtype(X.dtype)
+    if np.isnan(X.shape[1]):
+        raise MuteError("X is a dask array of unknown width; give one whose columns are known")
+    X = X.rechunk({1: -1})
+    if any(np.isnan(n) for n in X.chunks[0]):
+        X = X.compute_chunk_sizes()
+    if X.shape[0] == 0 or X.shape[1] == 0:
+        raise MuteError(f"X has shape {X.shape}; at least one row and one column are needed")
+    return da.map_blocks(_checked, X, width=X.shape[1], kind=dtype.name, dtype=dtype, meta=np.empty((0, 0), dtype))
+
+
+def _checked(block: NDArray, width: int, kind: str, block_info: Any = None) -> NDArray:
+    if not block_info:
+        return block.astype(kind)
+    (start, stop), _ = block_info[0]["array-location"]
+    if block.shape != (stop - start, width):
+        announced = stop - start, width
+        raise MuteError(f"the block of rows {start} to {stop - 1} has shape {block.shape}; announced was {announced}")
+    return block.astype(kind, copy=False)
+
+
+def label_chunks(given: Any, lengths: bool) -> Any:
+    """Labels as a dask array, of chunks of known lengths if asked for."""
+    if not hasattr(given, "to_dask_array"):
+        return given
+    with warnings.catch_warnings():
+        # Text becomes Python's own, as labels are.
+        warnings.filterwarnings("ignore", message="Dask currently has limited support", category=UserWarning)
+        return given.to_dask_array(lengths=lengths or None)
+
+
+def map_dask(estimator: Any, method: str, X: Any, labels: dict[str, Any]) -> Any:
+    """A method of a fitted estimator on every block: a lazy dask array."""
+    dask = import_dask()
+    da = dask.array
+    if hasattr(X, "to_dask_array"):
+        names = getattr(estimator, "feature_names_in_", X.columns)
+        if method != "inverse_transform" and list(names) != list(X.columns):
+            raise MuteError(
+                f"the columns of X are {listed(list(map(str, X.columns)))}; those of the fit were "
+                f"{listed(list(map(str, names)))}: give the same, in the same order"
+            )
+        X = X.to_dask_array()
+    if X.ndim != 2:
+        raise MuteError(f"X must be a matrix, not a dask array of shape {X.shape}")
+    if not np.isnan(X.shape[1]) and X.shape[1] != estimator.n_features_in_:
+        raise MuteError(
+            f"X has {X.shape[1]} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
+            "features as input"
+        )
+    X = X.rechunk({1: -1})
+    dtype = float_dtype(X.dtype)
+    beside, same = {}, {}
+    for name, given in labels.items():
+        if is_dask(given):
+            known = not any(map(np.isnan, X.chunks[0]))
+            given = label_chunks(given, known)
+            if known and not any(map(np.isnan, given.chunks[0])):
+                check_length(given, X.shape[0], name)
+                given = given.rechunk((X.chunks[0],))
+            beside[name] = given
+        elif per_row(estimator, given):
+            if any(map(np.isnan, X.chunks[0])):
+                X = X.compute_chunk_sizes()
+            array = label_array(given, name)
+            check_length(array, X.shape[0], name)
+            beside[name] = da.from_array(array, chunks=(X.chunks[0],))
+        else:
+            same[name] = given
+    bare = copy.copy(estimator)
+    bare.set_callbacks()  # they watch a fit, and may hold what cannot travel
+    bare.__dict__.pop("feature_names_in_", None)  # blocks have no names
+    model = dask.delayed(bare, pure=False, traverse=False)
+    columns = [array[:, None] for array in beside.values()]
+    return da.map_blocks(
+        _apply, X, *columns, model=model, method=method, names=tuple(beside), same=same, dtype=dtype,
+        chunks=X.chunks, meta=np.empty((0, 0), dtype),
+    )  # fmt: skip
+
+
+def _apply(
+    block: NDArray, *columns: NDArray, model: Any, method: str, names: tuple, same: dict, block_info: Any = None
+) -> Any:
+    told = {name: column[:, 0] for name, column in zip(names, columns, strict=True)}
+    try:
+        return getattr(model, method)(block, **told, **same)
+    except MuteError as error:
+        start, stop = block_info[0]["array-location"][0] if block_info else (0, len(block))
+        raise MuteError(f"rows {start} to {stop - 1}: {error}") from error
+
+
+class DaskMatrix(Matrix):
+    """A dask array as a matrix that is read block by block, one chunk at a time in this process."""
+
+    def __init__(self, X: Any, name: str) -> None:
+        self._array = checked_array(X)
+        super().__init__(Path(name), self._array.shape, self._array.dtype)
+
+    def _blocks(self, size: int) -> Iterator[NDArray[Any]]:
+        for i in range(self._array.numblocks[0]):
+            yield np.ascontiguousarray(self._array.blocks[i].compute())

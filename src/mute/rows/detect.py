@@ -1,0 +1,52 @@
+"""What is a tensor, told without importing torch, and its way to the host."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from mute.errors import missing_extra
+
+__all__ = ["is_tensor", "require_torch", "to_host"]
+
+
+def is_tensor(x: Any) -> bool:
+    """Whether `x` is a torch tensor. Where torch was never imported, there is none.
+
+    Examples
+    --------
+    >>> is_tensor([1.0, 2.0])
+    False
+    """
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def to_host(x: Any) -> Any:
+    """A tensor as a numpy array, cut off from its gradients, and a tensor of one number as that number; or `x`."""
+    if not is_tensor(x):
+        return x
+    x = x.detach().cpu()
+    if x.ndim == 0:
+        return x.item()
+    return (x.float() if x.dtype.is_floating_point and x.dtype.itemsize < 4 else x).numpy()
+
+
+def require_torch(purpose: str) -> Any:
+    """The torch module, or an error that says how to get it."""
+    try:
+        import torch
+    except ImportError:
+        raise missing_extra("torch", "torch", purpose) from None
+    return torch
+
+
+def is_dask(X: Any) -> bool:
+    """Whether this is a collection of dask; does not import it."""
+    return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(X, "__dask_graph__")
+
+
+def come_in_blocks(X: Any) -> bool:
+    """Whether rows come in blocks: from `mute.open_matrix`, an iterator, or dask."""
+    return hasattr(X, "row_blocks") or isinstance(X, Iterator) or is_dask(X)

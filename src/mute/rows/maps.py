@@ -1,0 +1,94 @@
+"""Maps of a chunk to another: rows enter the flow, are rotated, and pass through the marginals of a layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.rows.chunks import Chunk, RawChunk, fill, find_rows, shaped
+
+__all__ = ["ApplyMarginals", "Enter", "Rotate", "Routes"]
+
+
+@dataclass(frozen=True, eq=False)
+class Routes:
+    """The class whose map moves each row.
+
+    Attributes
+    ----------
+    router : object or None
+        Gives encoded classes; with None, rows take the map of their own class.
+    known, routes : integer arrays
+        Numbers of rows, in ascending order, whose route is known, and the route.
+    held, held_classes : integer arrays
+        Numbers of the rows that are left out, in ascending order, and their classes.
+    """
+
+    router: Any = None
+    known: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    routes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    held: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    held_classes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def of(self, rows: NDArray[np.int64], x: NDArray, z: NDArray) -> NDArray[np.int64]:
+        """The routes of rows with these numbers, ascending."""
+        place, found = find_rows(self.known, rows)
+        told = self.router is None or found.all()
+        out = np.array(z, np.int64) if told else self.router.predict(x)
+        out[found] = self.routes[place[found]]
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Enter:
+    """Raw rows set out: without those held back, centred, scaled, grouped and turned feature-major."""
+
+    center: NDArray[np.floating]
+    scale: NDArray[np.floating]
+    n_classes: int
+    routes: Routes
+
+    def __call__(self, chunk: RawChunk, out: NDArray | None = None) -> Chunk:
+        rows = chunk.start + np.arange(len(chunk.z))
+        routed = self.routes.of(rows, chunk.x, chunk.z)
+        kept = np.flatnonzero(~find_rows(self.routes.held, rows)[1])
+        order = kept[np.lexsort((routed[kept], chunk.z[kept]))]
+        z, routed = chunk.z[order].astype(np.int64), routed[order]
+        turned = chunk.x[order].T
+        block = fill(np.empty(turned.size, turned.dtype) if out is None else out, turned)
+        block -= self.center[:, None]
+        if (self.scale != 1).any():
+            block /= self.scale[:, None]
+        starts = np.flatnonzero(np.diff(z * self.n_classes + routed, prepend=-1))
+        bounds = np.searchsorted(z, np.arange(self.n_classes + 1))
+        return Chunk(rows[order], block, bounds, np.append(starts, len(order)), routed[starts])
+
+
+@dataclass(frozen=True, eq=False)
+class Rotate:
+    """Rows multiplied by a rotation from the right."""
+
+    rotation: NDArray[np.floating]
+
+    def __call__(self, chunk: Chunk, out: NDArray | None = None) -> Chunk:
+        room = None if out is None else shaped(out, chunk.block.shape)
+        return replace(chunk, block=np.matmul(self.rotation.T, chunk.block, out=room))
+
+
+@dataclass(frozen=True, eq=False)
+class ApplyMarginals:
+    """The marginals of a layer, each row by its route."""
+
+    origin: NDArray[np.floating]
+    step: NDArray[np.floating]
+    values: NDArray[np.floating]
+
+    def __call__(self, chunk: Chunk, out: NDArray | None = None) -> Chunk:
+        from mute.rows import kernels
+
+        block = chunk.block if out is None else fill(out, chunk.block)
+        kernels.push(block, chunk.runs, chunk.routes, self.origin, self.step, self.values)
+        return replace(chunk, block=block)

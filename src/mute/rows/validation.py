@@ -1,0 +1,340 @@
+"""The door: rows and labels are checked and encoded here, once, and nowhere deeper."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.errors import MuteError, WeakResultWarning
+from mute.rows.detect import to_host
+
+__all__ = [
+    "BadRows",
+    "LabelEncoder",
+    "check_classes",
+    "check_finite",
+    "check_length",
+    "check_number",
+    "check_rows",
+    "check_whole_number",
+    "concept_of",
+    "concept_values",
+    "label_array",
+    "random_state_of",
+    "warn_of_few_rows",
+]
+
+_BLOCK = 8192
+
+
+class _MuteTypeError(MuteError, TypeError):
+    """Also a TypeError, which scikit-learn's conventions ask for where a value has the wrong type."""
+
+
+def check_rows(
+    estimator: Any, X: Any, *, reset: bool = False, erased: bool = False, name: str | None = None
+) -> NDArray[np.floating]:
+    """Rows as a float32 or float64 array of shape (n, D), finite, of the width the estimator was fitted on.
+
+    With `erased`, the rows are outputs of the estimator, whose columns have other names than its inputs. `name` is
+    what errors call them.
+    """
+    from scipy.sparse import issparse
+    from sklearn.utils.validation import check_array, validate_data
+
+    name = name or ("Q" if erased else "X")
+    X = to_host(X)
+    if issparse(X):
+        raise _MuteTypeError(f"{name} is a sparse {type(X).__name__}; give a dense array, for example X.toarray()")
+    half = getattr(X, "dtype", None) == np.float16
+    settings = {"dtype": np.float32 if half else (np.float64, np.float32), "ensure_all_finite": False}
+    try:
+        X = check_array(X, **settings) if erased else validate_data(estimator, X, reset=reset, **settings)
+    except TypeError as error:
+        raise _MuteTypeError(f"{name} cannot be read as an array of numbers: {error}") from error
+    except ValueError as error:
+        raise MuteError(f"{name} cannot be used: {error}") from error
+    if X.shape[1] != estimator.n_features_in_:
+        raise MuteError(
+            f"{name} has {X.shape[1]} features, but {type(estimator).__name__} is expecting "
+            f"{estimator.n_features_in_} features as input"
+        )
+    check_finite(X, name)
+    return X
+
+
+def check_finite(X: NDArray, name: str) -> None:
+    """Refuse NaN, infinity, and numbers so large that their squares overflow."""
+    found = BadRows()
+    for start in range(0, len(X), _BLOCK):
+        found.look_at(X[start : start + _BLOCK], start)
+    found.refuse(X.dtype, name)
+
+
+class BadRows:
+    """Rows that are not finite, or so large that their squares overflow, found block by block."""
+
+    def __init__(self) -> None:
+        self._bad: list[int] = []
+        self._large: list[int] = []
+        self._kinds: set[str] = set()
+
+    def look_at(self, block: NDArray, start: int) -> bool:
+        """Whether all rows of a block, the first of which has the number `start`, can be used."""
+        flat = block.reshape(-1)
+        with np.errstate(all="ignore"):
+            # A sum of squares is finite only if all its terms are: one fast pass decides for nearly every block.
+            if np.isfinite(flat @ flat):
+                return True
+            sizes = np.abs(block)
+            finite = np.isfinite(sizes).all(axis=1)
+            large = finite & (sizes > _largest(block.dtype)).any(axis=1)
+        self._kinds |= _not_finite(sizes)
+        self._bad += (start + np.flatnonzero(~finite)).tolist()
+        self._large += (start + np.flatnonzero(large)).tolist()
+        return False
+
+    def merge(self, other: BadRows) -> None:
+        """Take in what others found."""
+        self._bad += other._bad
+        self._large += other._large
+        self._kinds |= other._kinds
+
+    def refuse(self, dtype: np.dtype[Any], name: str) -> None:
+        """Raise if there are any."""
+        for found, what, advice in (
+            (self._bad, " and ".join(sorted(self._kinds)), "remove or fill these rows first"),
+            (self._large, f"numbers beyond {_largest(dtype):.0e}", "rescale the rows first"),
+        ):
+            if found:
+                listed = ", ".join(map(str, sorted(found)[:5])) + (", ..." if len(found) > 5 else "")
+                plural = "s" if len(found) > 1 else ""
+                raise MuteError(f"{name} contains {what} in {len(found)} row{plural} (row{plural} {listed}); {advice}")
+
+
+def _largest(dtype: np.dtype[Any]) -> float:
+    """The largest number whose square is finite."""
+    return np.sqrt(np.finfo(dtype).max)
+
+
+def _not_finite(values: NDArray) -> set[str]:
+    """What there is among the values that is not finite, in words."""
+    found = {"NaN": np.isnan(values), "infinity": np.isinf(values)}
+    return {kind for kind, where in found.items() if where.any()}
+
+
+def label_array(labels: Any, name: str) -> NDArray[np.object_]:
+    """Labels of any hashable kind as a one-dimensional object array."""
+    from sklearn.utils.validation import column_or_1d
+
+    if labels is None:
+        raise MuteError(f"{name} is missing: give one label for each row")
+    labels = to_host(labels)
+    array_like = hasattr(labels, "__array__")
+    if isinstance(labels, str | bytes) or not (array_like or isinstance(labels, Iterable)):
+        raise MuteError(f"{name} must hold one label for each row, not the single value {labels!r}")
+    if array_like:
+        array = np.asarray(labels)
+        if array.ndim != 1:
+            try:
+                array = column_or_1d(array, warn=True)
+            except ValueError as error:
+                raise MuteError(f"{name} must be one-dimensional, not of shape {array.shape}") from error
+        values: list[Any] = array.tolist()
+    else:
+        array, values = np.empty(0, object), list(labels)
+    plain = array.dtype.kind in "biuU"  # Python's own numbers and texts, and none of them missing
+    if not plain:
+        values = [v.item() if isinstance(v, np.generic) else v for v in values]
+    out = np.empty(len(values), object)
+    out[:] = values
+    missing = [] if plain else [i for i, v in enumerate(values) if _is_missing(v)]
+    if missing:
+        raise MuteError(
+            f"{name} contains missing or infinite labels (NaN, None, inf) in {len(missing)} row(s), first in row "
+            f"{missing[0]}; remove these rows, or give them a label of their own"
+        )
+    return out
+
+
+def _is_missing(label: Any) -> bool:
+    # pandas' own marks, without importing pandas.
+    kind = type(label)
+    if label is None or (kind.__name__ in ("NAType", "NaTType") and kind.__module__.startswith("pandas.")):
+        return True
+    return isinstance(label, float) and not math.isfinite(label)
+
+
+class LabelEncoder:
+    """Maps labels of any hashable kind to 0 .. K - 1 and back.
+
+    Parameters
+    ----------
+    classes : sequence of labels
+        Distinct, in the order of their codes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> encoder, codes = LabelEncoder.fit(np.array(["m", "f", "f"], dtype=object))
+    >>> encoder.classes, codes
+    (('f', 'm'), array([1, 0, 0]))
+    """
+
+    def __init__(self, classes: Sequence[Any]) -> None:
+        self.classes = tuple(classes)
+        self._codes = {label: code for code, label in enumerate(self.classes)}
+
+    @classmethod
+    def fit(cls, labels: NDArray[np.object_]) -> tuple[LabelEncoder, NDArray[np.int64]]:
+        try:
+            distinct = set(labels.tolist())
+        except TypeError as error:
+            raise _MuteTypeError(f"labels must be hashable (text, numbers, tuples): {error}") from error
+        try:
+            ordered = sorted(distinct)
+        except TypeError:  # mixed kinds have no order of their own
+            ordered = sorted(distinct, key=lambda v: (type(v).__name__, repr(v)))
+        encoder = cls(ordered)
+        return encoder, encoder.encode(labels, "labels")
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    def as_array(self) -> NDArray:
+        """The classes as scikit-learn keeps them: a plain array where their kind allows it."""
+        if len({type(label) for label in self.classes}) == 1 and isinstance(self.classes[0], str | int | float | bool):
+            return np.array(self.classes)
+        out = np.empty(len(self.classes), object)
+        out[:] = self.classes
+        return out
+
+    def holds(self, label: Any) -> bool:
+        try:
+            return label in self._codes
+        except TypeError:
+            return False
+
+    def encode(self, labels: NDArray[np.object_], name: str) -> NDArray[np.int64]:
+        try:
+            return np.fromiter((self._codes[v] for v in labels), np.int64, len(labels))
+        except (KeyError, TypeError):
+            unknown = next(v for v in labels if not self.holds(v))
+            raise self._unknown(unknown, name) from None
+
+    def encode_one(self, label: Any, name: str) -> int:
+        if not self.holds(label):
+            raise self._unknown(label, name)
+        return self._codes[label]
+
+    def _unknown(self, label: Any, name: str) -> MuteError:
+        known = ", ".join(repr(c) for c in self.classes[:20]) + (", ..." if len(self) > 20 else "")
+        close = difflib.get_close_matches(str(label), [str(c) for c in self.classes], n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        return MuteError(f"{name} has the label {label!r}, which was not seen in fit{hint}; known labels: {known}")
+
+
+def concept_of(n_rows: int, y: Any, concept: Any) -> NDArray[np.object_]:
+    """The concept's labels: `concept` where given, else `y`."""
+    given, name = (y, "y") if concept is None else (concept, "concept")
+    if given is None:
+        raise MuteError(
+            "the concept's labels are missing: call fit(X, z), or fit(X, y, concept=z) where y is another label. "
+            "This estimator requires y to be passed, but the target y is None"
+        )
+    labels = label_array(given, name)
+    check_length(labels, n_rows, name)
+    return labels
+
+
+def concept_values(n_rows: int, y: Any, concept: Any) -> NDArray[np.float64]:
+    """The values of a continuous concept as an array of shape (n, m): `concept` where given, else `y`."""
+    given, name = (y, "y") if concept is None else (concept, "concept")
+    if given is None:
+        raise MuteError(
+            "the concept's values are missing: call fit(X, z), or fit(X, y, concept=z) where y is another label. "
+            "This estimator requires y to be passed, but the target y is None"
+        )
+    try:
+        values = np.asarray(to_host(given), np.float64)
+    except (TypeError, ValueError) as error:
+        raise MuteError(
+            f'{name} must hold numbers for concept_type="continuous"; for labels use "categorical": {error}'
+        ) from error
+    values = values[:, None] if values.ndim == 1 else values
+    if values.ndim != 2:
+        raise MuteError(f"{name} must have one value or one vector for each row, not shape {values.shape}")
+    check_length(values, n_rows, name)
+    if not np.isfinite(values).all():
+        raise MuteError(f"{name} contains {' and '.join(sorted(_not_finite(values)))}; remove or fill these rows first")
+    if not np.ptp(values, axis=0).any():
+        raise MuteError(f"{name} has the same value in all rows (n_samples = {n_rows}): there is nothing to erase")
+    return values
+
+
+def check_classes(encoder: LabelEncoder, counts: NDArray[np.int64]) -> None:
+    """At least two classes of at least two rows each."""
+    if len(encoder) < 2:
+        raise MuteError(
+            f"the concept has only one class, {encoder.classes[0]!r}: there is nothing to erase; "
+            "give labels of at least two classes"
+        )
+    if counts.min() < 2:
+        lonely = [encoder.classes[k] for k in np.flatnonzero(counts < 2)]
+        shown = ", ".join(map(repr, lonely[:5])) + (", ..." if len(lonely) > 5 else "")
+        hint = "; the concept must be discrete: bin a continuous one first" if len(lonely) > 20 else ""
+        raise MuteError(
+            f"{len(lonely)} class(es) have one row only ({shown}), from which no law can be estimated; "
+            f"merge or drop them{hint}"
+        )
+
+
+def warn_of_few_rows(encoder: LabelEncoder, counts: NDArray[np.int64], n_features: int) -> None:
+    """A warning where rows are too few for the laws of the classes to hold on new ones."""
+    if counts.min() < 20 * n_features:
+        k = int(counts.argmin())
+        warnings.warn(
+            f"class {encoder.classes[k]!r} has {counts[k]} rows for {n_features} columns; below about 20 rows a "
+            f"column ({20 * n_features}) erasure holds on the rows of the fit but leaks on new ones: measure it there",
+            WeakResultWarning,
+            stacklevel=7,
+        )
+
+
+def random_state_of(value: Any) -> np.random.RandomState:
+    """The generator that a `random_state` stands for."""
+    from sklearn.utils import check_random_state
+
+    try:
+        return check_random_state(value)
+    except ValueError as error:
+        raise MuteError(
+            f"random_state must be None, a whole number of at least 0 or a RandomState, not {value!r}"
+        ) from error
+
+
+def check_length(labels: NDArray, n_rows: int, name: str) -> None:
+    if len(labels) != n_rows:
+        raise MuteError(f"{name} has {len(labels)} labels for {n_rows} rows; give one label for each row")
+
+
+def check_whole_number(name: str, value: Any, least: int = 1, *, or_none: bool = False, also: str = "") -> None:
+    """A setting that counts something; `also` names the other values it may have, for the message."""
+    if value is None and or_none:
+        return
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        also = "None or " if or_none else also
+        raise MuteError(f"{name} must be {also}a whole number of at least {least}, not {value!r}")
+
+
+def check_number(name: str, value: Any, allowed: str, test: Callable[[Any], bool]) -> None:
+    """A setting that measures something; `allowed` says in words what `test` asks of it."""
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or not test(value):
+        raise MuteError(f"{name} must be a number {allowed}, not {value!r}")

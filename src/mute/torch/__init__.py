@@ -1,0 +1,1 @@
+"""Erase or steer a layer of a torch model while it runs."""

@@ -1,0 +1,162 @@
+"""Erase or steer the hidden states of a torch model while it runs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from typing import Any
+
+from mute.errors import MuteError
+from mute.rows.detect import is_tensor, require_torch
+
+__all__ = ["intervene"]
+
+# Where a module says how many numbers it gives for each state.
+_WIDTHS = ("out_features", "embedding_dim", "embed_dim", "normalized_shape")
+
+
+@contextmanager
+def intervene(
+    model: Any,
+    layer: str | Sequence[str],
+    eraser: Any,
+    *,
+    target: Any = None,
+    concept: Any = None,
+    positions: Any = "all",
+    strength: float = 1.0,
+) -> Iterator[Any]:
+    """Inside the ``with``, the hidden states that a layer gives are erased, or moved to another class.
+
+    What comes after the layer sees the changed states; gradients pass through them. Afterwards the model is as it was,
+    also after an error. Contexts can be nested: the inner one sees what the outer one made of the states.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    layer : str or sequence of str
+        Name of a module inside, as ``model.named_modules()`` has it: "encoder.layers.6". Of several, each is changed.
+        A layer gives a tensor (..., D), a tuple or list that begins with one, or an object or dict with
+        ``last_hidden_state`` or a first tensor.
+    eraser : fitted eraser or steering method
+        Fitted on states of this layer, D numbers each.
+    target : label, or labels, optional
+        Move the states to this class. They are erased when None.
+    concept : label, or labels, optional
+        The class of the states, where there is no router or in its place. Labels, here and in `target`, have the shape
+        of the first axes of the states: one for each of a batch, or one for each token.
+    positions : {"all", "last"}, slice or bool array of shape (batch, tokens), default="all"
+        Tokens to change.
+    strength : float from 0 to 1, default=1.0
+        How far to go from the state to the erased or moved one, on a straight line.
+
+    Yields
+    ------
+    mute.torch.intervention.Intervention
+        What is applied.
+
+    Notes
+    -----
+    *Limits.* A layer that the model's forward pass goes around (a fused kernel, a compiled graph made before) is not
+    changed. What later layers can read from tokens that were not changed, they can still read.
+
+    Examples
+    --------
+    >>> import numpy as np, torch, mute
+    >>> from mute.steering import MeanDifference
+    >>> X, z = np.array([[0.0, 0.0], [2.0, 0.0], [5.0, 4.0], [7.0, 4.0]]), ["a", "a", "b", "b"]
+    >>> steer = MeanDifference(router=None).fit(X, z)
+    >>> model = torch.nn.Sequential(torch.nn.Identity(), torch.nn.Flatten(0))
+    >>> with mute.intervene(model, "0", steer, target="b", concept="a"):
+    ...     model(torch.zeros(1, 2))
+    tensor([5., 4.])
+    >>> model(torch.zeros(1, 2))
+    tensor([0., 0.])
+    """
+    torch = require_torch("intervening in a model")
+    from mute.torch.intervention import Intervention
+
+    if not isinstance(model, torch.nn.Module):
+        raise MuteError(f"model must be a torch.nn.Module, not a {type(model).__name__}")
+    change = Intervention(eraser, target=target, concept=concept, positions=positions, strength=strength)
+    layers = _layers(model, [layer] if isinstance(layer, str) else list(layer))
+    for name, module in layers.items():
+        width = _width(module)
+        if width is not None and width != eraser.n_features_in_:
+            raise MuteError(
+                f"layer {name!r} gives states of {width} numbers, but the eraser was fitted on {eraser.n_features_in_}"
+            )
+    first = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    change.try_on(first.device, first.dtype)
+    handles = []
+    try:
+        for name, module in layers.items():
+            handles.append(module.register_forward_hook(_hook(change, name)))
+        yield change
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _layers(model: Any, names: list[str]) -> dict[str, Any]:
+    known = dict(model.named_modules())
+    for name in names:
+        if name not in known:
+            ends = [k for k in known if k.endswith(f".{name}")]
+            close = (ends or difflib.get_close_matches(str(name), known, n=3, cutoff=0.4))[:3]
+            hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+            raise MuteError(f"the model has no layer {name!r}{hint or '; see model.named_modules() for the names'}")
+    if not names:
+        raise MuteError("no layer was given; give the name of one, or of several")
+    return {name: known[name] for name in names}
+
+
+def _width(module: Any) -> int | None:
+    """How many numbers a state has that the module gives, if it says so."""
+    for name in _WIDTHS:
+        value = getattr(module, name, None)
+        value = value[-1] if isinstance(value, tuple) and value else value
+        if isinstance(value, int):
+            return value
+    return None
+
+
+def _hook(change: Any, name: str) -> Any:
+    def hook(module: Any, inputs: Any, output: Any) -> Any:
+        try:
+            return _replaced(output, change)
+        except MuteError as error:
+            raise MuteError(f"layer {name!r}: {error}") from error
+
+    return hook
+
+
+def _replaced(output: Any, change: Any) -> Any:
+    """The output of a layer with its hidden states changed."""
+    if is_tensor(output):
+        return change(output)
+    if isinstance(output, tuple | list) and output and is_tensor(output[0]):
+        parts = [change(output[0]), *output[1:]]
+        return type(output)(*parts) if hasattr(output, "_fields") else type(output)(parts)
+    key = _state_key(output)
+    if key is None:
+        raise MuteError(
+            f"it gives a {type(output).__name__}; hidden states are looked for in a tensor, a tuple that begins with "
+            "one, or an object with last_hidden_state"
+        )
+    changed = copy(output)
+    if isinstance(output, Mapping):
+        changed[key] = change(output[key])
+    else:
+        setattr(changed, key, change(getattr(output, key)))
+    return changed
+
+
+def _state_key(output: Any) -> str | None:
+    """The name of the hidden states in a dict or an object."""
+    fields = output if isinstance(output, Mapping) else getattr(output, "__dict__", {})
+    if is_tensor(fields.get("last_hidden_state")):
+        return "last_hidden_state"
+    return next((key for key, value in fields.items() if is_tensor(value)), None)
