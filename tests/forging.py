@@ -24,7 +24,7 @@ def forge(path: Path, tensors: Tensors, state: State, kind: str = "MUtE", fitted
     """Write any content through `mute.estimators.persistence.save`, so that all its checksums are right."""
     stub = type(kind, (BaseEstimator,), {"fit": None, "_to_artifact": lambda self: (tensors, state)})()
     stub.fitted_ = True
-    stub._fitted_on = fitted_on or {}
+    stub.fitted_on_ = fitted_on or {}
     mute.estimators.persistence.save(stub, path)
 
 

@@ -118,7 +118,7 @@ def test_the_router_learns_from_labelled_rows_alone() -> None:
     other = MUtE(5, router="logistic", **QUICK).fit(X, z, unlabelled=X[:100])
     np.testing.assert_array_equal(eraser.router_.weights[0], other.router_.weights[0])
     assert eraser.routing_.error == other.routing_.error
-    assert eraser._fitted_on["rows"] == 900 and eraser._fitted_on["unlabelled"] == 500
+    assert eraser.fitted_on_["rows"] == 900 and eraser.fitted_on_["unlabelled"] == 500
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.callback import CallbackContext, with_callbacks
 from sklearn.utils.validation import check_is_fitted
 
-from mute.errors import MuteError, WeakResultWarning
+from mute.errors import MuteError, warn_weak_result
 from mute.estimators.artifacts import eraser_from_artifact, eraser_to_artifact
 from mute.estimators.conditional import Invertible
 from mute.estimators.state import plain_parameters
@@ -174,6 +173,7 @@ class MUtE(Invertible):
     (1, 3)
     """
 
+    fits_on_blocks = True
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         f"paper-{data}": {
             "n_iterations": layers,
@@ -366,11 +366,9 @@ class MUtE(Invertible):
             return max(int(self.max_iterations), len(counts) + 2), none
         fewest = int(counts.min())
         if fewest < _FEWEST_FOR_AUTO:
-            warnings.warn(
+            warn_weak_result(
                 f'the smallest class has {fewest} rows, too few for n_iterations="auto" to measure anything '
-                f"(at least {_FEWEST_FOR_AUTO}); using {_FALLBACK_ITERATIONS} layers",
-                WeakResultWarning,
-                stacklevel=7,
+                f"(at least {_FEWEST_FOR_AUTO}); using {_FALLBACK_ITERATIONS} layers"
             )
             return _FALLBACK_ITERATIONS, none
         aside = np.clip((self.validation_fraction * counts).astype(np.int64), 20, MAX_ROWS)

@@ -1,6 +1,9 @@
-"""The one exception that says the user can put something right."""
+"""The one exception for what the user can put right, and the one warning."""
 
-__all__ = ["MuteError", "WeakResultWarning", "missing_extra"]
+import sys
+import warnings
+
+__all__ = ["MuteError", "WeakResultWarning", "missing_extra", "warn_weak_result"]
 
 
 class MuteError(ValueError):
@@ -14,3 +17,16 @@ class WeakResultWarning(UserWarning):
 def missing_extra(package: str, extra: str, purpose: str) -> MuteError:
     """Build the error for an optional dependency that is not installed."""
     return MuteError(f'{purpose} needs {package}, which is not installed: pip install "mute-erasure[{extra}]"')
+
+
+def warn_weak_result(message: str) -> None:
+    """Warn with a `WeakResultWarning` that points at the caller's line, however deep inside this package it arose."""
+    frame, level = sys._getframe(1), 2
+    # scikit-learn and contextlib stand between a caller and this package where they wrap a call.
+    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] in (
+        "mute",
+        "sklearn",
+        "contextlib",
+    ):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, WeakResultWarning, stacklevel=level)

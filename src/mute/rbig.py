@@ -164,7 +164,7 @@ class RBIG(Estimator):
         return {**flow_tensors(self.flow_), "reductions": self.reductions_}, {
             "parameters": plain_parameters(self),
             "feature_names": feature_names(self),
-            "fitted_on": self._fitted_on,
+            "fitted_on": self.fitted_on_,
         }
 
     @classmethod
@@ -178,5 +178,5 @@ class RBIG(Estimator):
             raise MuteError("reductions has values that are not finite")
         self.negentropy_ = float(self.reductions_.sum())
         restore_features(self, self.flow_.n_features, state["feature_names"])
-        self._fitted_on = dict(state["fitted_on"])
+        self.fitted_on_ = dict(state["fitted_on"])
         return self

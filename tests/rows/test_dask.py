@@ -163,7 +163,7 @@ def test_methods_of_moments(method: Any, three: Any) -> None:
     expected = clone(method).fit(X.astype(np.float64), Z)
     found = clone(method).fit(rows, Z)
     np.testing.assert_allclose(found.transform(rows).compute(), expected.transform(X.astype(np.float64)), atol=1e-9)
-    assert found._fitted_on == expected._fitted_on
+    assert found.fitted_on_ == expected.fitted_on_
 
 
 def test_a_matrix_in_files(three: Any, expected: MUtE, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_the_same_eraser_to_the_bit(
     x, z = rows_of(n_classes, dtype)
     settings = {"max_iterations": n_classes, "router": "logistic", "random_state": 0}
     expected = MUtE(layers, **settings, n_threads=1).fit(x, z)
-    assert expected._fitted_on["sha256_of_rows"] == mute.estimators.base.digest_of_rows(x)
+    assert expected.fitted_on_["sha256_of_rows"] == mute.estimators.base.digest_of_rows(x)
     (tmp_path / "scratch").mkdir()
     if scratch == "small":  # "auto" on a machine with little memory
         monkeypatch.setattr(memory_of, "available_memory", lambda: x.nbytes)
@@ -125,7 +125,7 @@ def test_methods_of_moments(method: Any, dtype: Any, tmp_path: Path, monkeypatch
         erased = found.transform(x, **told)
         assert erased.dtype == dtype
         np.testing.assert_allclose(erased, expected.transform(x, **told), **tolerance, err_msg=name)
-        assert found._fitted_on == expected._fitted_on
+        assert found.fitted_on_ == expected.fitted_on_
 
 
 @pytest.fixture

@@ -83,8 +83,7 @@ def distill(
     console.print(f"copying {type(teacher).__name__} on {matrix.shape[0]:,} rows ...", highlight=False)
     with _warnings_shown(console), _fit_progress(copy, quiet):
         copy.fit(matrix.to_numpy(), concept=labels)
-    copy._fitted_on |= {"x": Path(split_spec(x)[0]).name}
-    copy.save(output)
+    copy.save(output, about={"x": Path(split_spec(x)[0]).name})
     console.print(f"fitted {type(copy).__name__} in {_clock(time.perf_counter() - start)}", highlight=False)
     for line in _how_near(copy):
         console.print(line, highlight=False)

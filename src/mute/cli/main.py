@@ -258,8 +258,8 @@ def fit(
         if resume is None:
             raise
         _fail(f"interrupted; finished layers are kept in {resume}, and the same command goes on", _INTERRUPTED)
-    eraser._fitted_on |= {"x": Path(split_spec(x)[0]).name, "concept": concept.rsplit("/", 1)[-1], "method": method}
-    eraser.save(output)
+    about = {"x": Path(split_spec(x)[0]).name, "concept": concept.rsplit("/", 1)[-1], "method": method}
+    eraser.save(output, about=about)
     if resume is not None:
         Checkpoint.remove(resume)
     layers = f" of {eraser.n_iterations_} layers" if method_of(method).kind == "MUtE" else ""
@@ -273,7 +273,7 @@ def fit(
 def _rows_of(matrix: Matrix, eraser: Any, dask: str | None) -> Iterator[Any]:
     """The rows as the method can take them: on a cluster, block by block, or in memory."""
     if dask is None:
-        yield matrix if hasattr(eraser, "_learn_from") else matrix.to_numpy()
+        yield matrix if eraser.fits_on_blocks else matrix.to_numpy()
         return
     from mute.rows.dask import cluster, to_dask
 
@@ -585,7 +585,7 @@ def _print_summary(console: Console, eraser: Any) -> None:
 
     if not hasattr(eraser, "classes_"):
         return
-    rows = eraser._fitted_on.get("class_rows", [])
+    rows = eraser.fitted_on_.get("class_rows", [])
     report = getattr(eraser, "routing_", None)
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     table.add_column("class")

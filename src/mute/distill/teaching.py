@@ -82,8 +82,8 @@ class Surrogate(ConceptEstimator):
     def _fit(self, X: Any, y: Any, concept: Any, **labels: Any) -> Self:
         super()._fit(X, y, concept, **labels)
         if self._is_taught():
-            about = self.teacher._fitted_on
-            self._fitted_on["teacher"] = {"kind": type(self.teacher).__name__, **about}
+            about = self.teacher.fitted_on_
+            self.fitted_on_["teacher"] = {"kind": type(self.teacher).__name__, **about}
         return self
 
     def _read_concept(self, X: NDArray, y: Any, concept: Any) -> NDArray:

@@ -50,7 +50,7 @@ def eraser_to_artifact(eraser: MUtE) -> tuple[dict[str, NDArray], dict[str, Any]
         **about_routing,
         "diagnostics": None if eraser.diagnostics_ is None else list(eraser.diagnostics_.sets),
         "stopping": None if eraser.stopping_ is None else asdict(eraser.stopping_),
-        "fitted_on": eraser._fitted_on,
+        "fitted_on": eraser.fitted_on_,
     }
 
 
@@ -75,7 +75,7 @@ def eraser_from_artifact(cls: type[MUtE], tensors: dict[str, NDArray], state: di
     eraser.stopping_ = None if state["stopping"] is None else stopping_from_json(state["stopping"])
     eraser.n_iterations_ = eraser.flow_.n_layers
     restore_features(eraser, d, state["feature_names"])
-    eraser._fitted_on = dict(state["fitted_on"])
+    eraser.fitted_on_ = dict(state["fitted_on"])
     return eraser
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -22,11 +22,13 @@ from mute.estimators.tensors import erase_tensor
 from mute.rows.detect import come_in_blocks, is_dask, is_tensor, to_host
 from mute.rows.reductions import FirstScan
 from mute.rows.sources import fits_in_memory, open_block_store, over_blocks, refuse_iterator
+from mute.rows.stores import ChunkStore
 from mute.rows.threads import for_each, resolve_threads
 from mute.rows.validation import (
     LabelEncoder,
     check_classes,
     check_length,
+    check_parameters,
     check_rows,
     concept_of,
     concept_values,
@@ -54,13 +56,23 @@ def digest_of_rows(X: NDArray) -> str:
 class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMixin, BaseEstimator):
     """A transformer that keeps width and precision, reports progress by callbacks and can be stored."""
 
-    def save(self, path: str | Path) -> None:
-        """Write the fitted estimator to one safetensors file; `mute.load` reads it back."""
-        save(self, path)
+    # What each setting may be; `check_parameters` refuses the rest before a fit.
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
+
+    def save(self, path: str | Path, *, about: Mapping[str, str] | None = None) -> None:
+        """Write the fitted estimator to one safetensors file; `mute.load` reads it back.
+
+        Parameters
+        ----------
+        path : str or path-like
+        about : mapping of str to str, optional
+            What else the file shall say of its origin, such as the name of the table it was fitted on.
+        """
+        save(self, path, about=about or {})
 
     def _remember_rows(self, X: Any, sha256: str, **more: Any) -> None:
         """Keep for the file what the estimator was fitted on: shape, precision and a hash of the rows."""
-        self._fitted_on = {
+        self.fitted_on_ = {
             "rows": X.shape[0],
             "columns": X.shape[1],
             "dtype": X.dtype.name,
@@ -131,6 +143,8 @@ class ConceptEstimator(Estimator):
     """
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
+    # Whether `fit` takes rows block by block; `_learn_from` then learns from a store of them.
+    fits_on_blocks: ClassVar[bool] = False
     _STORED: ClassVar[dict[str, str]] = {}
 
     @classmethod
@@ -177,7 +191,7 @@ class ConceptEstimator(Estimator):
 
     def _fit_blocks(self, X: Any, y: Any, concept: Any) -> Self:
         """The same for rows that come in blocks, of which never all are in memory."""
-        if not hasattr(self, "_learn_from") or self._continuous():
+        if not self.fits_on_blocks or self._continuous():
             raise MuteError(
                 f"{type(self).__name__} learns from rows that are all in memory; give an array (X.to_numpy(), "
                 "X.compute()) of as many rows as fit. MUtE and the methods of moments (LEACE, ...; discrete concepts) "
@@ -203,9 +217,13 @@ class ConceptEstimator(Estimator):
         return self
 
     def _check_settings(self) -> None:
-        """Refuse settings that cannot be used."""
+        """Refuse settings that cannot be used; a subclass adds what its ``_parameter_constraints`` cannot say."""
+        check_parameters(self)
 
     def _learn(self, X: NDArray, z: NDArray) -> str | None:
+        raise NotImplementedError
+
+    def _learn_from(self, rows: ChunkStore, scan: FirstScan) -> None:
         raise NotImplementedError
 
     def _erase(self, X: NDArray) -> NDArray[np.floating]:

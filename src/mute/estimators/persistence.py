@@ -13,7 +13,9 @@ import mmap
 import os
 import platform
 import struct
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -33,8 +35,8 @@ _MAX_HEADER = 100_000_000
 _CHUNK = 4 << 20
 
 
-def save(estimator: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator to `path`, whole or not at all."""
+def save(estimator: Any, path: str | os.PathLike[str], *, about: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Write a fitted estimator to `path`, whole or not at all; `about` goes to what the file says of its origin."""
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(estimator)
@@ -45,11 +47,11 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
         "version": FORMAT_VERSION,
         "kind": type(estimator).__name__,
         "state": state,
-        "provenance": _provenance(estimator),
+        "provenance": _provenance(estimator) | dict(about),
         "sha256": _checksums(tensors),
     }
-    about = json.dumps(meta, allow_nan=True)
-    header: dict[str, Any] = {"__metadata__": {"mute": about, "sha256": _text_checksum(about)}}
+    described = json.dumps(meta, allow_nan=True)
+    header: dict[str, Any] = {"__metadata__": {"mute": described, "sha256": _text_checksum(described)}}
     offset = 0
     names = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
     for name in names:
@@ -224,5 +226,5 @@ def _provenance(estimator: Any) -> dict[str, Any]:
         "numpy": np.__version__,
         "scikit-learn": sklearn.__version__,
         "python": platform.python_version(),
-        **estimator._fitted_on,
+        **estimator.fitted_on_,
     }

@@ -38,7 +38,7 @@ def concept_state(estimator: Any) -> tuple[dict[str, NDArray], dict[str, Any]]:
         "classes": labels_to_json(estimator._encoder.classes) if hasattr(estimator, "classes_") else None,
         "parameters": plain_parameters(estimator),
         "feature_names": feature_names(estimator),
-        "fitted_on": estimator._fitted_on,
+        "fitted_on": estimator.fitted_on_,
     }
     for name, axes in estimator._STORED.items():
         value = getattr(estimator, name)
@@ -88,7 +88,7 @@ def restore_concept(cls: type, tensors: dict[str, NDArray], state: dict[str, Any
     if "router_layers" in state:
         restore_router(estimator, tensors, state, sizes["D"], sizes["K"])
     restore_features(estimator, sizes["D"], state["feature_names"])
-    estimator._fitted_on = dict(state["fitted_on"])
+    estimator.fitted_on_ = dict(state["fitted_on"])
     estimator._check_restored()
     return estimator
 

@@ -38,6 +38,7 @@ class Streaming(ConceptEstimator):
     After `partial_fit` the map is solved for when it is first needed, not after every block.
     """
 
+    fits_on_blocks = True
     _SCATTER: ClassVar[str | None] = None  # which scatter matrices `Moments` gathers
 
     moments_: Moments
@@ -89,9 +90,9 @@ class Streaming(ConceptEstimator):
                 self.router_, self.routing_ = None, None
             self._n_features_out = X.shape[1]
             counts = self.moments_.counts.astype(int).tolist()
-            self._fitted_on = {"rows": sum(counts), "columns": X.shape[1], "dtype": X.dtype.name}
+            self.fitted_on_ = {"rows": sum(counts), "columns": X.shape[1], "dtype": X.dtype.name}
             if hasattr(self, "classes_"):
-                self._fitted_on["class_rows"] = counts
+                self.fitted_on_["class_rows"] = counts
         return self
 
     def _take_in(self, X: NDArray, y: Any, concept: Any, first: bool) -> None:

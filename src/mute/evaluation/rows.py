@@ -90,7 +90,7 @@ class Rows:
 
     def _draw(self, X: Any) -> list[NDArray]:
         """The rows to learn from and those to test on, unless they are the rows of the fit."""
-        known = getattr(self.subject.eraser, "_fitted_on", {})
+        known = getattr(self.subject.eraser, "fitted_on_", {})
         suspicious = known.get("rows") == self.n_given
         drawn, digest = gather(X, "X", [self.learn_rows, self.test_rows], digest=suspicious)
         if suspicious and known.get("sha256_of_rows") == digest:

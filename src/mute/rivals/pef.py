@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from mute.errors import MuteError, WeakResultWarning
+from mute.errors import MuteError, warn_weak_result
 from mute.estimators.base import ConceptEstimator
 from mute.estimators.tensors import erase_tensor
 from mute.flow.network import Network
@@ -180,11 +180,9 @@ class PEF(ConceptEstimator):
             most = min(max(len(X) // _ROWS_PER_ATOM, _FEWEST_ATOMS), _MOST_ATOMS)
         _, distinct = np.unique(digests(X, 0), return_index=True)
         if self.draw == "row" and 2 * len(distinct) < len(X):
-            warnings.warn(
+            warn_weak_result(
                 f"{len(X)} rows of a class have only {len(distinct)} distinct values; equal rows get equal outputs, "
-                'so the output laws of the classes will differ: use draw="copy"',
-                WeakResultWarning,
-                stacklevel=7,
+                'so the output laws of the classes will differ: use draw="copy"'
             )
         atoms = X[np.sort(distinct)] if len(distinct) <= most else centres(X, int(most), rng)
         law = shares_of(X, atoms) if self.probabilities == "share" else densities(X, atoms, self.bandwidth)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.errors import MuteError, WeakResultWarning
+from mute.errors import MuteError, warn_weak_result
 from mute.estimators.base import WithTask
 from mute.estimators.moments import Moments
 from mute.estimators.training import hold_out
@@ -209,11 +209,9 @@ class TaCo(WithTask):
         if self.n_drop == "auto" and fewest >= _FEWEST_FOR_AUTO:
             return hold_out(z, self.validation_fraction, rng)
         if self.n_drop == "auto":
-            warnings.warn(
+            warn_weak_result(
                 f'n_drop="auto" has {fewest} rows of the smallest class to measure on, too few to tell anything '
-                f"(at least {_FEWEST_FOR_AUTO}); dropping all components but one",
-                WeakResultWarning,
-                stacklevel=6,
+                f"(at least {_FEWEST_FOR_AUTO}); dropping all components but one"
             )
         return np.arange(len(z)), np.empty(0, np.int64)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import difflib
 import math
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.errors import MuteError, WeakResultWarning
+from mute.errors import MuteError, warn_weak_result
 from mute.rows.detect import to_host
 
 __all__ = [
@@ -21,6 +20,7 @@ __all__ = [
     "check_finite",
     "check_length",
     "check_number",
+    "check_parameters",
     "check_rows",
     "check_whole_number",
     "concept_of",
@@ -299,11 +299,9 @@ def warn_of_few_rows(encoder: LabelEncoder, counts: NDArray[np.int64], n_feature
     """A warning where rows are too few for the laws of the classes to hold on new ones."""
     if counts.min() < 20 * n_features:
         k = int(counts.argmin())
-        warnings.warn(
+        warn_weak_result(
             f"class {encoder.classes[k]!r} has {counts[k]} rows for {n_features} columns; below about 20 rows a "
-            f"column ({20 * n_features}) erasure holds on the rows of the fit but leaks on new ones: measure it there",
-            WeakResultWarning,
-            stacklevel=7,
+            f"column ({20 * n_features}) erasure holds on the rows of the fit but leaks on new ones: measure it there"
         )
 
 
@@ -322,6 +320,14 @@ def random_state_of(value: Any) -> np.random.RandomState:
 def check_length(labels: NDArray, n_rows: int, name: str) -> None:
     if len(labels) != n_rows:
         raise MuteError(f"{name} has {len(labels)} labels for {n_rows} rows; give one label for each row")
+
+
+def check_parameters(estimator: Any) -> None:
+    """Refuse settings that the estimator's ``_parameter_constraints`` (scikit-learn's way) do not allow."""
+    try:
+        estimator._validate_params()
+    except ValueError as error:
+        raise MuteError(str(error)) from error
 
 
 def check_whole_number(name: str, value: Any, least: int = 1, *, or_none: bool = False, also: str = "") -> None:
