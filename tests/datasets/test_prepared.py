@@ -21,10 +21,9 @@ from mute.datasets import (
 )
 from mute.datasets.adult import adult_dataset
 from mute.datasets.bug import MASK, OCCUPATIONS, read_bug, read_bug_texts
-from mute.datasets.gender_words import PAIRS, gender_classes, gender_direction
+from mute.datasets.gender_words import PAIRS, gender_classes, gender_direction, read_glove
 from mute.datasets.panda import RACES, gender_rewrites
 from mute.datasets.prepared import in_order, is_prepared, to_fetch
-from mute.datasets.word_vectors import read_glove
 from mute.errors import MuteError
 from tiny_packages import LETTERS, adult, bug, glove, shelve
 
@@ -359,7 +358,7 @@ def test_names_that_are_not_there(home: Path) -> None:
         MuteError, match="panda is not a data set of rows and a concept; these are: glove, word2vec, adult"
     ):
         load("panda", folder=home)
-    with pytest.raises(MuteError, match="bug has no words"):
+    with pytest.raises(MuteError, match="bug is not a set of words with vectors; these are: glove, word2vec"):
         load_words("bug", folder=home)
     with pytest.raises(MuteError, match="there is: panda"):
         load_pairs_of_texts("bug", folder=home)
@@ -383,7 +382,7 @@ def test_names_that_are_not_there(home: Path) -> None:
 )
 def test_damaged_glove_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "glove.json").write_bytes(content)
-    with pytest.raises(MuteError, match=r"glove.json does not hold"):
+    with pytest.raises(MuteError, match=r"glove.json does not contain"):
         read_glove(tmp_path / "glove.json", 300)
 
 

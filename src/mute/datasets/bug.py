@@ -33,19 +33,7 @@ _COLUMNS = ("tokens", "profession", "profession_first_index", "predicted gender"
 
 @dataclass(frozen=True, eq=False)
 class Sentences:
-    """Sentences with the occupation masked: arrays of shape (n,).
-
-    Parameters
-    ----------
-    texts : list of n str
-        Tokens, separated by blanks.
-    gender : array of shape (n,)
-        ``"female"`` or ``"male"``.
-    occupation : array of shape (n,)
-        In lower case.
-    split : array of shape (n,)
-        ``"fit"``, ``"validate"`` or ``"test"``.
-    """
+    """Sentences (tokens separated by blanks) with the occupation masked; columns of n rows."""
 
     texts: list[str]
     gender: NDArray[np.str_]
@@ -54,21 +42,11 @@ class Sentences:
 
 
 def read_bug(path: Path) -> Sentences:
-    """Read the sentences about the 28 occupations of `OCCUPATIONS`.
+    """Read the sentences of ``full_BUG.csv`` about the 28 occupations of `OCCUPATIONS`, in the order of the file.
 
     The occupation is masked wherever the sentence has it, in the singular or the plural: without that the task would be
-    to find a word. 50 % of the sentences are there to fit, 20 % to validate and 30 % to test, in the same shares for
+    to spot a word. 50 % of the sentences are there to fit, 20 % to validate and 30 % to test, in the same shares for
     each gender and occupation; sentences that are the same once masked (but for capitals) are in the same part.
-
-    Parameters
-    ----------
-    path : path
-        ``full_BUG.csv``.
-
-    Returns
-    -------
-    Sentences
-        In the order of the file.
     """
     kept = {occupation for group in OCCUPATIONS.values() for occupation in group}
     texts, genders, occupations = [], [], []
@@ -83,22 +61,11 @@ def read_bug(path: Path) -> Sentences:
 
 
 def read_bug_texts(path: Path) -> dict[str, list[str]]:
-    """Read all sentences as they are, each once.
+    """Read all sentences of ``full_BUG.csv`` as they are, each once; of equal sentences the first row counts.
 
     About 80 % of the sentences are there to fit, 10 % to validate and 10 % to test. The part is drawn from a hash of
     the letters of the sentence, so it depends on nothing else, and sentences that differ only in capitals, digits or
     signs are in the same part.
-
-    Parameters
-    ----------
-    path : path
-        ``full_BUG.csv``.
-
-    Returns
-    -------
-    dict of str to list of n str
-        ``text`` (no blanks around it), ``gender`` (``"female"`` or ``"male"``), ``profession`` (in lower case) and
-        ``split``, in the order of the file. Of a sentence that is there twice, the first row counts.
     """
     first: dict[str, dict[str, str]] = {}
     for row in _rows(path):

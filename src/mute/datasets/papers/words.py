@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.datasets.unpickle import read_pickle
+from mute.datasets.papers.unpickle import read_pickle
 from mute.errors import MuteError
 
 __all__ = ["load_word_pairs", "load_word_vectors"]
@@ -25,7 +25,7 @@ def load_word_vectors(path: str | os.PathLike[str]) -> tuple[list[str], NDArray[
     Parameters
     ----------
     path : str or path-like
-        One of these, told apart by their content:
+        One of these, recognised by their content:
 
         - a pickle (``.pickle``, ``.pkl``) of a dict with ``"words"`` and ``"vecs"``, as ``glove-top-150k.pickle``;
         - text, a word and its numbers on each line, separated by single spaces, as GloVe is published; a first line
@@ -34,15 +34,14 @@ def load_word_vectors(path: str | os.PathLike[str]) -> tuple[list[str], NDArray[
 
     Returns
     -------
-    words : list of str
+    words : list of n str
         In the order of the file.
-    vectors : array of shape (n_words, D)
-        Their vectors.
+    vectors : array of shape (n, D)
 
     Raises
     ------
     MuteError
-        If the file is missing, cut off, of another format or holds values that are not finite.
+        If the file is missing, cut off, of another format or has values that are not finite.
 
     Notes
     -----
@@ -51,11 +50,10 @@ def load_word_vectors(path: str | os.PathLike[str]) -> tuple[list[str], NDArray[
 
     Examples
     --------
-    >>> import os, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "glove.txt")
-    >>> with open(path, "w") as file:
-    ...     _ = file.write("the 0.5 1\nqueen -1 2\n")
-    >>> words, vectors = load_word_vectors(path)
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+    ...     print("the 0.5 1\nqueen -1 2", file=file, flush=True)
+    ...     words, vectors = load_word_vectors(file.name)
     >>> words, vectors.tolist()
     (['the', 'queen'], [[0.5, 1.0], [-1.0, 2.0]])
     """
@@ -70,7 +68,7 @@ def load_word_vectors(path: str | os.PathLike[str]) -> tuple[list[str], NDArray[
         words, vectors = _binary(source) if binary else _text(source, announced)
     bad = ~np.isfinite(vectors).all(axis=1)
     if bad.any():
-        raise MuteError(f"{source} holds NaN or infinite values, first for the word {words[bad.argmax()]!r}")
+        raise MuteError(f"{source} has NaN or infinite values, first for the word {words[bad.argmax()]!r}")
     return words, vectors
 
 
@@ -96,11 +94,10 @@ def load_word_pairs(path: str | os.PathLike[str]) -> list[tuple[str, str, float]
 
     Examples
     --------
-    >>> import os, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "pairs.tsv")
-    >>> with open(path, "w") as file:
-    ...     _ = file.write("# from 0 to 10\nking\tqueen\t8.5\n")
-    >>> load_word_pairs(path)
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
+    ...     print("# from 0 to 10\nking\tqueen\t8.5", file=file, flush=True)
+    ...     load_word_pairs(file.name)
     [('king', 'queen', 8.5)]
     """
     source = _file(path)
@@ -122,7 +119,7 @@ def load_word_pairs(path: str | os.PathLike[str]) -> list[tuple[str, str, float]
             raise MuteError(f"{source}, line {number}: expected two words and a score, got {line.strip()[:60]!r}")
         heading_possible = False
     if not pairs:
-        raise MuteError(f"{source} holds no pairs: each line must have two words and a score")
+        raise MuteError(f"{source} has no pairs: each line must have two words and a score")
     return pairs
 
 
@@ -147,7 +144,7 @@ def _fields(line: str) -> list[str]:
 def _pickled(path: Path) -> tuple[list[str], NDArray[np.float32]]:
     content = read_pickle(path)
     if not isinstance(content, dict) or not {"words", "vecs"} <= set(content):
-        raise MuteError(f"{path} must hold a dict with 'words' and 'vecs'")
+        raise MuteError(f"{path} must contain a dict with 'words' and 'vecs'")
     words = content["words"].tolist() if isinstance(content["words"], np.ndarray) else content["words"]
     try:
         vectors = np.array(content["vecs"], dtype=np.float32)
@@ -161,7 +158,7 @@ def _pickled(path: Path) -> tuple[list[str], NDArray[np.float32]]:
 
 
 def _is_binary(line: bytes, d: int) -> bool:
-    """Tell whether what follows a header is no line of text with d numbers."""
+    """Whether what follows a header is no line of text with d numbers."""
     numbers = line.rstrip(b" \r\n").split(b" ")[-d:]
     return len(numbers) < d or not all(_NUMBER.fullmatch(number.decode("latin1")) for number in numbers)
 
@@ -191,7 +188,7 @@ def _text(path: Path, announced: tuple[int, int] | None) -> tuple[list[str], NDA
     except ValueError as error:
         raise MuteError(f"{path}, line {number}: expected a word and {d} numbers ({error})") from error
     if not words or (announced is not None and len(words) != announced[0]):
-        raise MuteError(f"{path} holds {len(words)} words{f' of {announced[0]}' if announced else ''}: fetch it again")
+        raise MuteError(f"{path} has {len(words)} words{f' of {announced[0]}' if announced else ''}: fetch it again")
     return words, np.array(numbers, dtype=np.float32).reshape(len(words), d)
 
 

@@ -1,0 +1,108 @@
+"""What the readers of the papers' files share: locating files, checking them, and gathering their rows."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mute.datasets.dataset import Dataset
+from mute.datasets.papers.unpickle import read_npy
+from mute.datasets.registry import sha256_of
+from mute.errors import MuteError
+
+__all__ = ["Gathered", "file_in", "folder_at", "read_matrix", "read_strings", "shortened"]
+
+_NAME_WIDTH = 80
+
+
+def folder_at(path: str | os.PathLike[str], expected: str) -> Path:
+    """The folder at `path`; if there is none, `expected` says what should be in it."""
+    folder = Path(path)
+    if not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "does not exist"
+        raise MuteError(f"{folder} {what}: give the folder that has {expected}")
+    return folder
+
+
+def file_in(folder: Path, name: str, how: str) -> Path:
+    """A file of a folder; if it is missing, `how` says where to get it."""
+    path = folder / name
+    if not path.is_file():
+        raise MuteError(f"{path} is missing: {how}")
+    return path
+
+
+def read_matrix(path: Path) -> NDArray[Any]:
+    """Map a .npy file of shape (n, D) into memory, and check that it contains numbers."""
+    matrix = read_npy(path)
+    if matrix.ndim != 2 or matrix.dtype.kind not in "iuf" or 0 in matrix.shape:
+        raise MuteError(f"{path} has {matrix.dtype} values of shape {matrix.shape}: numbers of shape (n, D) needed")
+    return matrix
+
+
+def read_strings(path: Path) -> NDArray[np.str_]:
+    """Read a .npy file of shape (n,) with one string for each row."""
+    labels = read_npy(path)
+    if labels.ndim != 1 or not all(isinstance(label, str) for label in labels.tolist()):
+        raise MuteError(f"{path} has {labels.dtype} values of shape {labels.shape}: text of shape (n,) is needed")
+    return labels.astype(np.str_)
+
+
+@dataclass
+class Gathered:
+    """Rows of several files, put under one another."""
+
+    parts: list[tuple[Path, NDArray[Any]]] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+    z: list[str] = field(default_factory=list)
+    y: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    split: list[str] = field(default_factory=list)
+
+    def add(self, path: Path, matrix: NDArray[Any], *others: Path, **columns: Iterable[str]) -> None:
+        """Add the rows of a file, which may be mapped, and their columns, which come from `others` as well."""
+        self.parts.append((path, matrix))
+        self.files += [path, *others]
+        for name, values in columns.items():
+            getattr(self, name).extend(values)
+
+    def dataset(self, folder: Path, provenance: dict[str, Any], kept: Any = slice(None)) -> Dataset:
+        """Make a data set of the rows in `kept`; its provenance lists size and SHA-256 of the files in `folder`."""
+        columns = {name: np.array(getattr(self, name))[kept] for name in ("z", "names", "split")}
+        used = {
+            file.relative_to(folder).as_posix(): {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
+            for file in self.files
+        }
+        if self.y:
+            columns["y"] = np.array(self.y)[kept]
+        return Dataset(X=_stacked(self.parts)[kept], **columns, provenance=provenance | {"files": used})
+
+
+def _stacked(parts: list[tuple[Path, NDArray[Any]]]) -> NDArray[np.float32]:
+    """Copy matrices (n_i, D) under one another, as float32; a part with another D or values not finite is refused."""
+    first, matrix = parts[0]
+    whole = np.empty((sum(len(part) for _, part in parts), matrix.shape[1]), dtype=np.float32)
+    start = 0
+    for path, part in parts:
+        if part.shape[1] != whole.shape[1]:
+            raise MuteError(f"{path} has {part.shape[1]} columns where {first} has {whole.shape[1]}: they must agree")
+        block = whole[start : start + len(part)]
+        with np.errstate(over="ignore", invalid="ignore"):
+            block[:] = part
+            # The sum is not finite if any of its terms is not, and needs no mask of the size of the block.
+            bad = ~np.isfinite(block.sum(axis=1, dtype=np.float64))
+        if bad.any():
+            row = bad.argmax()
+            raise MuteError(f"{path} has NaN or infinite values, first in row {row} (counted from 0): fetch it again")
+        start += len(part)
+    return whole
+
+
+def shortened(texts: Iterable[object]) -> list[str]:
+    """Cut texts to names of one line, for every name takes as much memory as the longest."""
+    lines = (" ".join(str(text).split()) for text in texts)
+    return [line if len(line) <= _NAME_WIDTH else f"{line[: _NAME_WIDTH - 1]}…" for line in lines]
