@@ -219,7 +219,7 @@ def test_the_sizes_of_the_paper():
         ({1: [0.0] * 4}, r"fem_words.pkl contains no dict"),
         ({"she": [0.0] * 4, "her": [0.0] * 3}, r"fem_words.pkl must contain vectors .* one length"),
         ({"she": "abcd"}, r"fem_words.pkl must contain vectors of numbers"),
-        ({"she": 1.0}, r"fem_words.pkl must contain one vector for each word"),
+        ({"she": 1.0}, r"fem_words.pkl must contain one vector of numbers for each row"),
         ({"she": [0.0] * 5}, r"fem_words.pkl has 5 columns where .*male_words.pkl has 4"),
         ({"she": [0.0, 1.0, np.nan, 0.0]}, r"fem_words.pkl has NaN"),
         ({"she": print}, r"fem_words.pkl asks for builtins.print"),

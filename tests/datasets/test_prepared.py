@@ -147,11 +147,11 @@ def test_no_masked_text_is_in_two_splits(home: Path) -> None:
 
 def test_bug_is_split_by_gender_and_occupation(tmp_path: Path) -> None:
     (tmp_path / "bug.csv").write_bytes(bug(600))
-    sentences = read_bug(tmp_path / "bug.csv")
+    rows = read_bug(tmp_path / "bug.csv")
     for gender in ("female", "male"):
         for occupation in ("nurse", "coach"):
-            chosen = (sentences.gender == gender) & (sentences.occupation == occupation)
-            counts = Counter(sentences.split[chosen].tolist())
+            chosen = (rows["z"] == gender) & (rows["y"] == occupation)
+            counts = Counter(rows["split"][chosen].tolist())
             assert chosen.sum() == 100
             # To a row: strata are rounded, and one sentence follows another.
             for split, share in {"fit": 50, "validate": 20, "test": 30}.items():
@@ -383,7 +383,7 @@ def test_names_that_are_not_there(home: Path) -> None:
 def test_damaged_glove_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "glove.json").write_bytes(content)
     with pytest.raises(MuteError, match=r"glove.json does not contain"):
-        read_glove(tmp_path / "glove.json", 300)
+        read_glove(tmp_path / "glove.json")
 
 
 def test_damaged_tables_are_refused(tmp_path: Path) -> None:

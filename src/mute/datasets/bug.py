@@ -4,7 +4,6 @@ import ast
 import csv
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 
-__all__ = ["MASK", "OCCUPATIONS", "Sentences", "read_bug", "read_bug_texts"]
+__all__ = ["MASK", "OCCUPATIONS", "read_bug", "read_bug_texts"]
 
 # The word that stands for the occupation; BERT-like tokenisers know it.
 MASK = "[MASK]"
@@ -31,18 +30,8 @@ OCCUPATIONS = {
 _COLUMNS = ("tokens", "profession", "profession_first_index", "predicted gender", "sentence_text")
 
 
-@dataclass(frozen=True, eq=False)
-class Sentences:
-    """Sentences (tokens separated by blanks) with the occupation masked; columns of n rows."""
-
-    texts: list[str]
-    gender: NDArray[np.str_]
-    occupation: NDArray[np.str_]
-    split: NDArray[np.str_]
-
-
-def read_bug(path: Path) -> Sentences:
-    """Read the sentences of ``full_BUG.csv`` about the 28 occupations of `OCCUPATIONS`, in the order of the file.
+def read_bug(path: Path) -> dict[str, NDArray[np.str_]]:
+    """Read the sentences about the 28 occupations of `OCCUPATIONS`, as columns ``names``, ``z``, ``y`` and ``split``.
 
     The occupation is masked wherever the sentence has it, in the singular or the plural: without that the task would be
     to spot a word. 50 % of the sentences are there to fit, 20 % to validate and 30 % to test, in the same shares for
@@ -56,8 +45,8 @@ def read_bug(path: Path) -> Sentences:
             texts.append(_masked(path, row["tokens"], int(row["profession_first_index"]), occupation))
             genders.append(row["predicted gender"])
             occupations.append(occupation)
-    gender, occupation_of = np.array(genders), np.array(occupations)
-    return Sentences(texts, gender, occupation_of, _split(texts, np.char.add(np.char.add(gender, "/"), occupation_of)))
+    z, y = np.array(genders), np.array(occupations)
+    return {"names": np.array(texts), "z": z, "y": y, "split": _split(texts, np.char.add(np.char.add(z, "/"), y))}
 
 
 def read_bug_texts(path: Path) -> dict[str, list[str]]:

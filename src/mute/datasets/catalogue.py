@@ -52,22 +52,9 @@ class Source:
 class Preparation:
     """How one name is prepared.
 
-    Attributes
-    ----------
-    about, shape, licence : str
-        What it is, its rows and columns, and its licence, for a reader.
-    files : tuple of str
-        What its folder contains once it is ready. A data set is in ``NAME.safetensors``, a corpus in ``NAME.csv``.
-    sources : tuple of Source
-        The packages it is made of.
-    concept, task : str
-        What `z` and `y` are, or what the columns of a corpus say; empty where there is none.
-    needs : tuple of str
-        Names that must be prepared before.
-    seconds : int
-        About how long it takes on two cores, without the download.
-    provenance : dict
-        Title, licence, attribution and method of a data set.
+    `about`, `shape`, `concept` (`z`), `task` (`y`) and `licence` are for a reader. Its folder has `files` once it is
+    ready: a data set is in ``NAME.safetensors``, a corpus in ``NAME.csv``. It is made of `sources` and of the names in
+    `needs`, in about `seconds` on two cores, without the download. `provenance` is that of a data set.
     """
 
     about: str
@@ -82,21 +69,21 @@ class Preparation:
     provenance: dict[str, str] = field(default_factory=dict)
 
 
-def _files(entries: list[dict[str, Any]]) -> tuple[File, ...]:
-    return tuple(File(**entry) for entry in entries)
+_CATALOGUE: dict[str, Any] = json.loads((files("mute.datasets") / "catalogue.json").read_text(encoding="utf-8"))
 
-
-def _preparation(
-    files: list[str], sources: tuple[str, ...] = (), needs: tuple[str, ...] = (), **rest: Any
-) -> Preparation:
-    return Preparation(files=tuple(files), sources=tuple(SOURCES[key] for key in sources), needs=tuple(needs), **rest)
-
-
-_CATALOGUE = json.loads((files("mute.datasets") / "catalogue.json").read_text(encoding="utf-8"))
-
-SOURCES = {key: Source(**entry | {"files": _files(entry["files"])}) for key, entry in _CATALOGUE["sources"].items()}
+SOURCES = {
+    key: Source(**entry | {"files": tuple(File(**file) for file in entry["files"])})
+    for key, entry in _CATALOGUE["sources"].items()
+}
 
 # The files of all-mpnet-base-v2, in the zip file that its packages are the parts of.
-MPNET_FILES = _files(_CATALOGUE["mpnet_files"])
+MPNET_FILES = tuple(File(**file) for file in _CATALOGUE["mpnet_files"])
 
-PREPARED = {name: _preparation(**entry) for name, entry in _CATALOGUE["prepared"].items()}
+PREPARED = {
+    name: Preparation(
+        **entry
+        | {part: tuple(entry.get(part, ())) for part in ("files", "needs")}
+        | {"sources": tuple(SOURCES[key] for key in entry.get("sources", ()))}
+    )
+    for name, entry in _CATALOGUE["prepared"].items()
+}

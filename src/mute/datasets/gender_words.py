@@ -33,8 +33,8 @@ _GLOVE_COLUMNS = 100
 Floats = NDArray[np.float64]
 
 
-def read_glove(path: Path, most: int) -> tuple[list[str], Floats]:
-    """Read at most `most` words, most frequent first, and their vectors (n, 100) from the JSON file of the npm package.
+def read_glove(path: Path) -> tuple[list[str], Floats]:
+    """Read words, most frequent first, and their vectors (n, 100) from the JSON file of the npm package.
 
     The file is ``{..., "words": ["the", ...], "vectors": {"the": [...], ...}, ...}`` without blanks between the parts.
     """
@@ -42,7 +42,7 @@ def read_glove(path: Path, most: int) -> tuple[list[str], Floats]:
     text = path.read_text(encoding="utf-8")
     decode = json.JSONDecoder().raw_decode
     try:
-        words: list[str] = decode(text, text.index('"words":') + len('"words":'))[0][:most]
+        words: list[str] = decode(text, text.index('"words":') + len('"words":'))[0]
         row = {word: i for i, word in enumerate(words)}
         vectors = np.full((len(words), _GLOVE_COLUMNS), np.nan)
         at = text.index('"vectors":{') + len('"vectors":')

@@ -30,11 +30,6 @@ def load_glove_gender(path: str | os.PathLike[str] | None = None) -> Dataset:
         (21996, 300), male words first, then female, then neutral, each in the order of its file, and the paper's split:
         10,777, 4,620 and 6,599 rows. Each call reads the files again, so the arrays are the caller's own.
 
-    Raises
-    ------
-    MuteError
-        If a file in `path` is missing, damaged, or no dict of vectors that all have one length and finite values.
-
     See Also
     --------
     load : Larger sets, which ``mute data prepare`` makes ready.

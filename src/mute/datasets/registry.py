@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -48,18 +49,24 @@ def fetch(source: Source, folder: Path, *, archives: Path | None = None, progres
     if is_there(source, folder):
         return target
     make_folder(target)
-    if archives is not None:
-        if not (archives / source.archive).is_file():
-            raise MuteError(f"{archives} has no {source.archive}; get it there with: {_by_hand(source)}")
-        _unpack(archives / source.archive, source, target, progress)
-        return target
     # Inside the data folder: there must be room there anyway, and /tmp may be small.
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as place:
-        _download(source, Path(place), progress)
-        archive = Path(place) / source.archive
+        if archives is None:
+            _download(source, Path(place), progress)
+        archive = (archives or Path(place)) / source.archive
         if not archive.is_file():
-            raise MuteError(f"{source.client} downloaded {source.package}, but no {source.archive}: {_instead(source)}")
-        _unpack(archive, source, target, progress)
+            if archives is None:
+                raise MuteError(
+                    f"{source.client} downloaded {source.package}, but no {source.archive}: {_instead(source)}"
+                )
+            raise MuteError(f"{archives} has no {source.archive}; get it there with: {_by_hand(source)}")
+        digest = sha256_of(archive)
+        if digest != source.sha256:
+            raise MuteError(
+                f"{archive.name} is not the published archive: its SHA-256 is {digest}, expected {source.sha256}; "
+                "remove it and fetch it again"
+            )
+        extract_files(archive, source.files, target, progress)
     return target
 
 
@@ -78,6 +85,10 @@ def extract_files(archive: Path, files: Sequence[File], target: Path, progress: 
     what = f"reading {archive.name}"
     progress(what, 0.0)
     with _opened(archive) as members:
+        for name in members:
+            # Only known names are ever read; an archive with such names is not one that a registry's tools have made.
+            if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\\" in name or ":" in name:
+                raise MuteError(f"{archive.name} contains a file with the odd name {name!r}, so nothing of it is used")
         for done, file in enumerate(files):
             if members.get(file.member) is None:
                 raise MuteError(f"{archive.name} contains no file {file.member}")
@@ -103,40 +114,18 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _unpack(archive: Path, source: Source, target: Path, progress: StepProgress) -> None:
-    digest = sha256_of(archive)
-    if digest != source.sha256:
-        raise MuteError(
-            f"{archive.name} is not the published archive: its SHA-256 is {digest}, expected {source.sha256}; "
-            "remove it and fetch it again"
-        )
-    extract_files(archive, source.files, target, progress)
-
-
 @contextmanager
 def _opened(archive: Path) -> Iterator[dict[str, Any]]:
     """Give the members of an archive: name to a function that opens it, or to None if it is no regular file."""
-    members: dict[str, Any]
     try:
         if archive.suffix in (".whl", ".zip"):
             with zipfile.ZipFile(archive) as package:
-                members = {name: partial(package.open, name) for name in package.namelist()}
-                _refuse_odd_names(archive, members)
-                yield members
+                yield {name: partial(package.open, name) for name in package.namelist()}
         else:
             with tarfile.open(archive, "r:gz") as tar:
-                members = {each.name: partial(tar.extractfile, each) if each.isfile() else None for each in tar}
-                _refuse_odd_names(archive, members)
-                yield members
+                yield {each.name: partial(tar.extractfile, each) if each.isfile() else None for each in tar}
     except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError) as error:
         raise MuteError(f"{archive.name} cannot be read: {error}; remove it and fetch it again") from error
-
-
-def _refuse_odd_names(archive: Path, names: dict[str, Any]) -> None:
-    for name in names:
-        # Only known names are ever read; an archive with such names is not one that a registry's tools have made.
-        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\\" in name or ":" in name:
-            raise MuteError(f"{archive.name} contains a file with the odd name {name!r}, so nothing of it is used")
 
 
 def _download(source: Source, place: Path, progress: StepProgress) -> None:
@@ -155,27 +144,20 @@ def _download(source: Source, place: Path, progress: StepProgress) -> None:
         except OSError as error:
             raise MuteError(f"{source.client} cannot be started: {error.strerror or error}") from error
         try:
-            while (code := _ended(running)) is None:
+            while running.poll() is None:
                 progress(what, min(_size(place) / source.size, 0.99))
+                time.sleep(0.2)
         except BaseException:
             running.terminate()
             running.wait()
             raise
-        if code:
+        if running.returncode:
             said.seek(0)
             lines = [line.strip() for line in said.read().decode(errors="replace").splitlines() if line.strip()]
             # npm gives the reason first and the place of a log last; pip ends with the reason.
             reasons = [line for line in lines if line.lower().startswith("npm err")][:1] or lines[-1:]
-            reason = reasons[0] if reasons else f"exit code {code}"
+            reason = reasons[0] if reasons else f"exit code {running.returncode}"
             raise MuteError(f"{source.client} could not download {source.package}: {reason}; {_instead(source)}")
-
-
-def _ended(running: subprocess.Popen[bytes]) -> int | None:
-    """Wait a moment for the exit code."""
-    try:
-        return running.wait(timeout=0.2)
-    except subprocess.TimeoutExpired:
-        return None
 
 
 def _command(source: Source, place: Path) -> list[str]:

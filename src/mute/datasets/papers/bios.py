@@ -35,12 +35,6 @@ def load_bias_in_bios(path: str | os.PathLike[str], *, encoding: str = "bert") -
         the beginnings of the texts (`read_bios_texts` has all of them), or ``"train 17"`` where there are none. The
         authors' train, dev and test are fit, validate and test: 255,710, 39,369 and 98,344 rows.
 
-    Raises
-    ------
-    MuteError
-        If a file is missing or damaged, embeddings, labels and texts differ in their number of rows, or a label is
-        unknown. The message says where to get the file, or how to make it.
-
     References
     ----------
     De-Arteaga, M. et al. (2019). Bias in Bios: A Case Study of Semantic Representation Bias in a High-Stakes Setting.
@@ -74,15 +68,7 @@ def load_bias_in_bios(path: str | os.PathLike[str], *, encoding: str = "bert") -
             labels = with_texts | labels
         z = _genders(labels["z"], stored["z"] if stored["z"] in read else pickled)
         rows.add(source, matrix, *read, z=z, y=labels["y"], names=names, split=[ours] * len(matrix))
-    return rows.dataset(
-        folder,
-        {
-            "source": "Bias in Bios as prepared by Ravfogel et al. (2020)",
-            "encoding": encoding,
-            "citation": "De-Arteaga et al. (2019), Bias in Bios, FAT*; Ravfogel et al. (2020), Null It Out, ACL",
-            "licence": "not stated by the authors; the texts were collected from the web",
-        },
-    )
+    return rows.dataset("bios", folder, encoding=encoding)
 
 
 def read_bios_texts(path: str | os.PathLike[str]) -> dict[str, list[str]]:
@@ -99,11 +85,6 @@ def read_bios_texts(path: str | os.PathLike[str]) -> dict[str, list[str]]:
         Columns of one length, in the order of `load_bias_in_bios`: ``"text"`` (the biography without its first
         sentence, which names the occupation), ``"without_gender"`` (the same without names and pronouns), ``"z"``
         (``"female"``, ``"male"``), ``"y"`` (occupation) and ``"split"`` (``"fit"``, ``"validate"``, ``"test"``).
-
-    Raises
-    ------
-    MuteError
-        If a file is missing or damaged, or an entry has not the expected keys.
     """
     folder = folder_at(path, "train.pickle, dev.pickle and test.pickle")
     columns: dict[str, list[str]] = {name: [] for name in ("text", "without_gender", "z", "y", "split")}

@@ -37,11 +37,6 @@ def load_dial(path: str | os.PathLike[str]) -> Dataset:
         to validate, 7,996 to test. Where a file has fewer, the smallest of its folder counts for all four, and
         ``provenance["rows_per_file"]`` says so.
 
-    Raises
-    ------
-    MuteError
-        If a file is missing or damaged, the files differ in width, or values are not finite.
-
     Notes
     -----
     *Limits.* Rows are in the order of the files, not shuffled: never take the first rows for a sample. Dialect was
@@ -72,13 +67,4 @@ def load_dial(path: str | os.PathLike[str]) -> Dataset:
                 names=[f"{part} {file.stem} {row}" for row in range(count)],
                 split=[ours] * count,
             )
-    return rows.dataset(
-        folder,
-        {
-            "source": f"DIAL: DeepMoji encodings of tweets, {_INNER}",
-            "citation": "Blodgett, Green and O'Connor (2016), EMNLP; Elazar and Goldberg (2018), EMNLP; "
-            "Ravfogel et al. (2020), Null It Out, ACL",
-            "licence": "not stated by the authors; the tweets belong to their writers",
-            "rows_per_file": rows_per_file,
-        },
-    )
+    return rows.dataset("dial", folder, rows_per_file=rows_per_file)

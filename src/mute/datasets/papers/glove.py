@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.datasets.dataset import Dataset
-from mute.datasets.papers.reading import Gathered, file_in, folder_at
+from mute.datasets.papers.reading import Gathered, as_vectors, file_in, folder_at
 from mute.datasets.papers.unpickle import read_pickle
 from mute.errors import MuteError
 
@@ -25,22 +25,10 @@ def read_glove_pickles(path: str | os.PathLike[str]) -> Dataset:
         content = read_pickle(file)
         if not isinstance(content, dict) or not content or not all(isinstance(word, str) for word in content):
             raise MuteError(f"{file} contains no dict of word -> vector: {_PUBLISHED}")
-        try:
-            vectors = np.array(list(content.values()), dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise MuteError(f"{file} must contain vectors of numbers that all have one length: {error}") from error
-        if vectors.ndim != 2:
-            raise MuteError(f"{file} must contain one vector for each word, got an array of shape {vectors.shape}")
+        vectors = as_vectors(list(content.values()), str(file), np.float64)
         rows.add(file, vectors, z=[label] * len(content), names=content)
     rows.split = paper_split(len(rows.names)).tolist()
-    return rows.dataset(
-        folder,
-        {
-            "source": "GloVe words in three gender classes, Ravfogel et al. (2020)",
-            "citation": "Pennington, Socher and Manning (2014), GloVe, EMNLP; Ravfogel et al. (2020), Null It Out, ACL",
-            "licence": "of the vectors: PDDL 1.0 (public domain); of the selection: not stated by the authors",
-        },
-    )
+    return rows.dataset("glove", folder)
 
 
 def paper_split(n: int) -> NDArray[np.str_]:

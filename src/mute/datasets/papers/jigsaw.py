@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.datasets.dataset import Dataset
-from mute.datasets.papers.reading import Gathered, file_in, folder_at, read_matrix, shortened
+from mute.datasets.papers.reading import Gathered, as_vectors, file_in, folder_at, read_matrix, shortened
 from mute.datasets.papers.unpickle import read_pickle
 from mute.errors import MuteError
 from mute.storage.files import write_atomically
@@ -23,9 +23,6 @@ _PICKLES = {"jigsaw_train.pkl": "fit", "jigsaw_test.pkl": "test"}
 _SPLITS = {"train": "fit", "test": "test"}
 _COLUMNS = ("split", "comment_text", "toxicity", *_RELIGIONS)
 _PUBLISHED = "all_data.csv is part of the Jigsaw Unintended Bias in Toxicity Classification challenge on Kaggle"
-_ENCODE = (
-    "mute.datasets.extract_jigsaw_religion(folder), then `mute data encode {0}/religion.csv:comment_text -o {0}/{1}`"
-)
 
 
 def load_jigsaw(path: str | os.PathLike[str], *, margin: tuple[float, float] | None = None) -> Dataset:
@@ -51,12 +48,6 @@ def load_jigsaw(path: str | os.PathLike[str], *, margin: tuple[float, float] | N
         least 0.5, else ``"non-toxic"``. `names` are the beginnings of the comments. Train is fit (87,434 rows), test is
         test (9,058); nothing is there to validate.
 
-    Raises
-    ------
-    MuteError
-        If a file or a column is missing, files differ in their number of rows, a share is no number between 0 and 1,
-        or no row is left.
-
     Notes
     -----
     *Limits.* Any share above 0 admits a row, so without `margin` one annotator in ten can set its label, and what a
@@ -81,17 +72,8 @@ def load_jigsaw(path: str | os.PathLike[str], *, margin: tuple[float, float] | N
         raise MuteError(f"{folder} has no rows left of {len(kept)}: ask for a smaller margin, got {margin}")
     rows.z = np.array(_RELIGIONS)[chosen].tolist()
     rows.y = np.where(toxicity >= 0.5, "toxic", "non-toxic").tolist()
-    return rows.dataset(
-        folder,
-        {
-            "source": "Jigsaw Unintended Bias in Toxicity Classification (Civil Comments), comments on religions",
-            "citation": "Borkan et al. (2019), Nuanced Metrics for Measuring Unintended Bias, WWW",
-            "licence": "of the comments and their labels: CC0 1.0; of the authors' embeddings: not stated",
-            "margin": None if margin is None else list(margin),
-            "rows": {"read": len(kept), "kept": int(kept.sum())},
-        },
-        kept,
-    )
+    counts = {"read": len(kept), "kept": int(kept.sum())}
+    return rows.dataset("jigsaw", folder, kept, margin=None if margin is None else list(margin), rows=counts)
 
 
 def read_jigsaw_texts(path: str | os.PathLike[str]) -> dict[str, list[Any]]:
@@ -107,11 +89,6 @@ def read_jigsaw_texts(path: str | os.PathLike[str]) -> dict[str, list[Any]]:
     dict of str -> list
         Columns of one length: ``"text"``, ``"split"`` (``"fit"``, ``"test"``), ``"toxicity"`` and the shares of the six
         religions. They have every row with any share above 0, in the order of the table and of ``embedded.npy``.
-
-    Raises
-    ------
-    MuteError
-        If the table or a column is missing, or a cell is no share between 0 and 1.
     """
     folder = folder_at(path, "all_data.csv")
     tables = _tables(folder)
@@ -140,11 +117,6 @@ def extract_jigsaw_religion(path: str | os.PathLike[str]) -> Path:
     -------
     pathlib.Path
         The file that was written: the columns ``split``, ``comment_text``, ``toxicity`` and the six religions.
-
-    Raises
-    ------
-    MuteError
-        If the table is missing or damaged, or the folder cannot be written.
     """
     folder = folder_at(path, "all_data.csv")
     source = file_in(folder, "all_data.csv", _PUBLISHED)
@@ -192,7 +164,10 @@ def _share(cell: str, name: str, path: Path, line: int) -> float:
 def _from_table(folder: Path) -> tuple[Gathered, NDArray[np.float64], NDArray[np.float64]]:
     columns = read_jigsaw_texts(folder)
     table = _tables(folder)[0]
-    how = f"make it with {_ENCODE.format(folder, 'embedded.npy')} --encoder FOLDER_OF_THE_MODEL"
+    how = (
+        "make it with mute.datasets.extract_jigsaw_religion(folder), then `mute data encode "
+        f"{folder}/religion.csv:comment_text -o {folder}/embedded.npy --encoder FOLDER_OF_THE_MODEL`"
+    )
     source = file_in(folder, "embedded.npy", how)
     matrix = read_matrix(source)
     if len(matrix) != len(columns["text"]):
@@ -220,7 +195,8 @@ def _from_pickles(folder: Path) -> tuple[Gathered, NDArray[np.float64], NDArray[
         numbers.append(np.stack([_shares(frame[column], column, file) for column in needed[:-1]], axis=1))
         n = len(numbers[-1])
         names = shortened(frame["comment_text"]) if "comment_text" in frame else [f"{ours} {row}" for row in range(n)]
-        rows.add(file, _embedded(frame["embedded"], file), names=names, split=[ours] * n)
+        vectors = as_vectors(frame["embedded"].tolist(), f"{file}: 'embedded'", np.float32)
+        rows.add(file, vectors, names=names, split=[ours] * n)
     whole = np.concatenate(numbers)
     return rows, whole[:, :-1], whole[:, -1]
 
@@ -233,13 +209,3 @@ def _shares(column: NDArray[Any], name: str, path: Path) -> NDArray[np.float64]:
     if numbers.ndim != 1 or not ((numbers >= 0) & (numbers <= 1)).all():
         raise MuteError(f"{path}: the column {name!r} must have shares between 0 and 1, none of them missing")
     return numbers
-
-
-def _embedded(column: NDArray[Any], path: Path) -> NDArray[np.float32]:
-    try:
-        matrix = np.array(column.tolist(), dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise MuteError(f"{path}: the lists of 'embedded' must be numbers, as many in each row: {error}") from error
-    if matrix.ndim != 2 or 0 in matrix.shape:
-        raise MuteError(f"{path}: 'embedded' must have one list of numbers for each row, got shape {matrix.shape}")
-    return matrix

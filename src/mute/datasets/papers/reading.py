@@ -1,8 +1,10 @@
 """What the readers of the papers' files share: locating files, checking them, and gathering their rows."""
 
+import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from mute.datasets.papers.unpickle import read_npy
 from mute.datasets.registry import sha256_of
 from mute.errors import MuteError
 
-__all__ = ["Gathered", "file_in", "folder_at", "read_matrix", "read_strings", "shortened"]
+__all__ = ["Gathered", "as_vectors", "file_in", "folder_at", "read_matrix", "read_strings", "shortened"]
 
 _NAME_WIDTH = 80
 
@@ -52,6 +54,17 @@ def read_strings(path: Path) -> NDArray[np.str_]:
     return labels.astype(np.str_)
 
 
+def as_vectors(values: Any, what: str, dtype: type[np.floating[Any]]) -> NDArray[Any]:
+    """Make a matrix (n, D) of n lists of numbers; `what` names them in messages."""
+    try:
+        vectors = np.array(values, dtype=dtype)
+    except (TypeError, ValueError) as error:
+        raise MuteError(f"{what} must contain vectors of numbers that all have one length: {error}") from error
+    if vectors.ndim != 2 or 0 in vectors.shape:
+        raise MuteError(f"{what} must contain one vector of numbers for each row, got shape {vectors.shape}")
+    return vectors
+
+
 @dataclass
 class Gathered:
     """Rows of several files, put under one another."""
@@ -70,16 +83,17 @@ class Gathered:
         for name, values in columns.items():
             getattr(self, name).extend(values)
 
-    def dataset(self, folder: Path, provenance: dict[str, Any], kept: Any = slice(None)) -> Dataset:
+    def dataset(self, name: str, folder: Path, kept: Any = slice(None), **more: Any) -> Dataset:
         """Make a data set of the rows in `kept`; its provenance lists size and SHA-256 of the files in `folder`."""
-        columns = {name: np.array(getattr(self, name))[kept] for name in ("z", "names", "split")}
-        used = {
+        provenance = json.loads((files(__package__) / "provenance.json").read_text(encoding="utf-8"))[name] | more
+        provenance["files"] = {
             file.relative_to(folder).as_posix(): {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
             for file in self.files
         }
+        columns = {column: np.array(getattr(self, column))[kept] for column in ("z", "names", "split")}
         if self.y:
             columns["y"] = np.array(self.y)[kept]
-        return Dataset(X=_stacked(self.parts)[kept], **columns, provenance=provenance | {"files": used})
+        return Dataset(X=_stacked(self.parts)[kept], **columns, provenance=provenance)
 
 
 def _stacked(parts: list[tuple[Path, NDArray[Any]]]) -> NDArray[np.float32]:

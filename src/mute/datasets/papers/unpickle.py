@@ -40,8 +40,7 @@ def read_pickle(path: str | os.PathLike[str]) -> Any:
     Raises
     ------
     MuteError
-        If the file is missing, is not a whole pickle, asks for any other class or function, or has arrays whose shape
-        and content do not fit each other.
+        If the file is not a whole pickle, asks for other names, or has arrays whose shape and content do not fit.
 
     Notes
     -----
@@ -70,7 +69,7 @@ def read_npy(path: str | os.PathLike[str], mmap: bool = True) -> NDArray[Any]:
     Parameters
     ----------
     path : str or path-like
-        The file.
+        An array of records (a structured dtype) is refused.
     mmap : bool
         Whether numbers are mapped into memory (read-only, read when used) in place of being loaded.
 
@@ -79,11 +78,6 @@ def read_npy(path: str | os.PathLike[str], mmap: bool = True) -> NDArray[Any]:
     ndarray
         Of numbers, booleans or strings as stored; an array of objects comes out of the pickle inside the file, as
         `read_pickle` reads it.
-
-    Raises
-    ------
-    MuteError
-        If the file is missing, damaged, shorter than its header says or has records (a structured dtype).
 
     Examples
     --------
@@ -110,11 +104,11 @@ def read_npy(path: str | os.PathLike[str], mmap: bool = True) -> NDArray[Any]:
 
 
 def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     version = np.lib.format.read_magic(file)
-    if version not in {(1, 0), (2, 0)}:
+    if version not in readers:
         raise MuteError(f"{file.name} has version {version} of the .npy format: only plain arrays are read")
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
+    shape, _, dtype = readers[version](file)
     if dtype != np.dtype(object) and _DTYPE.fullmatch(dtype.str[1:]) is None:
         raise MuteError(f"{file.name} has {dtype} values: only numbers, strings and plain objects are read")
     if any(size < 0 for size in shape):

@@ -5,11 +5,13 @@ import mmap
 import os
 import re
 from array import array
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mute.datasets.papers.reading import as_vectors
 from mute.datasets.papers.unpickle import read_pickle
 from mute.errors import MuteError
 
@@ -37,11 +39,6 @@ def load_word_vectors(path: str | os.PathLike[str]) -> tuple[list[str], NDArray[
     words : list of n str
         In the order of the file.
     vectors : array of shape (n, D)
-
-    Raises
-    ------
-    MuteError
-        If the file is missing, cut off, of another format or has values that are not finite.
 
     Notes
     -----
@@ -86,11 +83,6 @@ def load_word_pairs(path: str | os.PathLike[str]) -> list[tuple[str, str, float]
     -------
     list of (str, str, float)
         First word, second word, score; in the order of the file, spelt as there.
-
-    Raises
-    ------
-    MuteError
-        If the file is missing or a line is of another form.
 
     Examples
     --------
@@ -146,13 +138,10 @@ def _pickled(path: Path) -> tuple[list[str], NDArray[np.float32]]:
     if not isinstance(content, dict) or not {"words", "vecs"} <= set(content):
         raise MuteError(f"{path} must contain a dict with 'words' and 'vecs'")
     words = content["words"].tolist() if isinstance(content["words"], np.ndarray) else content["words"]
-    try:
-        vectors = np.array(content["vecs"], dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise MuteError(f"{path}: 'vecs' must be vectors of numbers that all have one length: {error}") from error
+    vectors = as_vectors(content["vecs"], f"{path}: 'vecs'", np.float32)
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise MuteError(f"{path}: 'words' must be a list of text")
-    if vectors.ndim != 2 or len(vectors) != len(words):
+    if len(vectors) != len(words):
         raise MuteError(f"{path} has {len(words)} words, but 'vecs' has shape {vectors.shape}")
     return words, vectors
 
@@ -170,23 +159,20 @@ def _text(path: Path, announced: tuple[int, int] | None) -> tuple[list[str], NDA
     try:
         # Only "\n" ends a line: some words of GloVe are other characters that Python takes for the end of one.
         with open(path, encoding="utf-8", newline="\n") as file:
-            for number, line in enumerate(file, start=1):
-                if announced is not None and number == 1:
-                    continue
+            lines = enumerate(file, start=1)
+            for number, line in lines if announced is None else islice(lines, 1, None):  # noqa: B007  (in the messages)
                 line = line.rstrip(" \r\n")
                 d = d or line.count(" ")
                 # Words may contain spaces themselves, so the numbers are counted from the right.
                 word, *values = line.rsplit(" ", d)
                 if d == 0 or len(values) != d:
-                    raise MuteError(f"{path}, line {number}: expected a word and {d or 'its'} numbers")
+                    raise ValueError(f"it has {len(values)}")
                 words.append(word)
                 numbers.extend(map(float, values))
     except UnicodeDecodeError as error:
         raise MuteError(f"{path} is neither text nor a word2vec file: unpack it if it is compressed") from error
-    except MuteError:
-        raise
     except ValueError as error:
-        raise MuteError(f"{path}, line {number}: expected a word and {d} numbers ({error})") from error
+        raise MuteError(f"{path}, line {number}: expected a word and {d or 'its'} numbers ({error})") from error
     if not words or (announced is not None and len(words) != announced[0]):
         raise MuteError(f"{path} has {len(words)} words{f' of {announced[0]}' if announced else ''}: fetch it again")
     return words, np.array(numbers, dtype=np.float32).reshape(len(words), d)
