@@ -70,13 +70,8 @@ class Dataset:
             raise MuteError(f"X must be a matrix of numbers of shape (n, D): {error}") from error
         if X.ndim != 2:
             raise MuteError(f"X must be a matrix of shape (n, D), got shape {X.shape}")
-        columns: dict[str, NDArray[Any]] = {
-            "z": np.asarray(self.z),
-            "names": np.asarray(self.names, dtype=np.str_),
-            "split": np.asarray(self.split, dtype=np.str_),
-        }
-        if self.y is not None:
-            columns["y"] = np.asarray(self.y)
+        columns = {name: np.asarray(getattr(self, name), dtype=np.str_) for name in ("names", "split")}
+        columns |= {name: np.asarray(values) for name in "zy" if (values := getattr(self, name)) is not None}
         wrong = [f"{name} {column.shape}" for name, column in columns.items() if column.shape != (len(X),)]
         if wrong:
             raise MuteError(f"X has {len(X)} rows, so each column must have shape ({len(X)},); got {', '.join(wrong)}")
@@ -94,11 +89,9 @@ class Dataset:
         return len(self.X)
 
     def __repr__(self) -> str:
-        parts = [f"{len(self)} x {self.X.shape[1]}", f"z: {_counts(self.z)}"]
-        if self.y is not None:
-            parts.append(f"y: {_counts(self.y)}")
-        parts.append(f"split: {_counts(self.split)}")
-        return f"Dataset({'; '.join(parts)})"
+        columns = [name for name in ("z", "y", "split") if getattr(self, name) is not None]
+        counts = "".join(f"; {name}: {_counts(getattr(self, name))}" for name in columns)
+        return f"Dataset({len(self)} x {self.X.shape[1]}{counts})"
 
     def rows(self, split: str) -> "Dataset":
         """Return one part of the data as a data set of its own.
@@ -122,13 +115,8 @@ class Dataset:
         Parameters
         ----------
         path : str or path-like
-            Where the file shall be. The file contains numbers and text only: opening it runs no code.
-
-        Raises
-        ------
-        MuteError
-            If the place cannot be written, if labels are neither text, numbers nor booleans, or if `provenance` has
-            values that JSON cannot store.
+            Where the file shall be. The file contains numbers and text only, so opening it runs no code. Labels must be
+            text, numbers or booleans, and JSON must be able to store `provenance`.
 
         Examples
         --------

@@ -118,9 +118,9 @@ def _people(folder: Path, part: str) -> dict[str, list[str]]:
     if not isinstance(people, list) or not all(isinstance(person, dict) for person in people):
         raise MuteError(f"{path} contains no list of dicts: each person must be a dict with the keys {', '.join(keys)}")
     for row, person in enumerate(people):
-        wrong = [key for key in keys if not isinstance(person.get(key), str)]
-        if wrong:
-            raise MuteError(f"{path} has no text under {wrong[0]!r} in entry {row} (counted from 0): fetch it again")
+        for key in keys:
+            if not isinstance(person.get(key), str):
+                raise MuteError(f"{path} has no text under {key!r} in entry {row} (counted from 0): fetch it again")
     return {key: [person[key] for person in people] for key in keys}
 
 

@@ -6,6 +6,7 @@ be no substitute: numpy believes the shapes and sizes that a pickle claims.
 """
 
 import pickle
+import re
 from typing import Any, ClassVar
 
 from mute.errors import MuteError
@@ -24,13 +25,6 @@ _ALLOWED = {
 
 # The parts of a DataFrame go by many names, and some of them (the index of the rows) are not needed at all.
 _FRAMES = ("pandas", "pyarrow")
-
-# Python 2 and numpy 1 have other names for the same things.
-_RENAMED = {
-    "__builtin__": "builtins",
-    "numpy.core.multiarray": "numpy._core.multiarray",
-    "numpy.core.numeric": "numpy._core.numeric",
-}
 
 
 class StandIn:
@@ -65,7 +59,8 @@ class StandInUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> type[StandIn]:
         """Give a new stand-in for a global name of the pickle."""
-        module = _RENAMED.get(module, module)
+        # Python 2 and numpy 1 have other names for the same things.
+        module = re.sub(r"^numpy\.core\b", "numpy._core", "builtins" if module == "__builtin__" else module)
         # Names of the file's choice end up in messages: a line break or a code of the terminal must not.
         source = f"{module}.{name}".encode("unicode_escape").decode("ascii")[:120]
         if name not in _ALLOWED.get(module, ()) and module.split(".")[0] not in _FRAMES:

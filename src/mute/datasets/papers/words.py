@@ -123,12 +123,8 @@ def _file(path: str | os.PathLike[str]) -> Path:
 
 
 def _fields(line: str) -> list[str]:
-    if "\t" in line:
-        fields = line.split("\t")
-    elif "," in line:
-        fields = next(csv.reader([line]))
-    else:
-        fields = line.split()
+    tabs, commas = "\t" in line, "," in line
+    fields = line.split("\t") if tabs else next(csv.reader([line])) if commas else line.split()
     # Some files pad their columns with more than one tab.
     return [field.strip() for field in fields if field.strip()]
 
