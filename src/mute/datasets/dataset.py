@@ -115,7 +115,7 @@ class Dataset:
         Parameters
         ----------
         path : str or path-like
-            Where the file shall be. The file contains numbers and text only, so opening it runs no code. Labels must be
+            Where to write. The file contains numbers and text only, so opening it runs no code. Labels must be
             text, numbers or booleans, and JSON must be able to store `provenance`.
 
         Examples
