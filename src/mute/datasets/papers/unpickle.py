@@ -53,10 +53,10 @@ def read_pickle(path: str | os.PathLike[str]) -> Any:
     Examples
     --------
     >>> import pickle, tempfile
-    >>> with tempfile.NamedTemporaryFile(suffix=".pkl") as file:
-    ...     pickle.dump({"queen": np.array([0.5, 1.5])}, file)
-    ...     file.flush()
-    ...     read_pickle(file.name)
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "words.pkl").write_bytes(pickle.dumps({"queen": np.array([0.5, 1.5])}))
+    ...     read_pickle(Path(folder, "words.pkl"))
     {'queen': array([0.5, 1.5])}
     """
     with _opened(path) as file:

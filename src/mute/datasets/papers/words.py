@@ -48,9 +48,9 @@ def load_word_vectors(path: str | os.PathLike[str]) -> tuple[list[str], NDArray[
     Examples
     --------
     >>> import tempfile
-    >>> with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-    ...     print("the 0.5 1\nqueen -1 2", file=file, flush=True)
-    ...     words, vectors = load_word_vectors(file.name)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "glove.txt").write_text("the 0.5 1\nqueen -1 2\n")
+    ...     words, vectors = load_word_vectors(Path(folder, "glove.txt"))
     >>> words, vectors.tolist()
     (['the', 'queen'], [[0.5, 1.0], [-1.0, 2.0]])
     """
@@ -87,9 +87,9 @@ def load_word_pairs(path: str | os.PathLike[str]) -> list[tuple[str, str, float]
     Examples
     --------
     >>> import tempfile
-    >>> with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
-    ...     print("# from 0 to 10\nking\tqueen\t8.5", file=file, flush=True)
-    ...     load_word_pairs(file.name)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "pairs.tsv").write_text("# from 0 to 10\nking\tqueen\t8.5\n")
+    ...     load_word_pairs(Path(folder, "pairs.tsv"))
     [('king', 'queen', 8.5)]
     """
     source = _file(path)
