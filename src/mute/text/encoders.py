@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.datasets import prepared_folder
 from mute.errors import MuteError, missing_extra
 from mute.rows.threads import for_each, resolve_threads
+from mute.storage.cache import ENCODER_FILES, cached_folder
 from mute.text.folders import Folder, why_not
 from mute.text.transformer import build_graph
 from mute.text.weights import read_weights
@@ -91,7 +91,7 @@ def load_encoder(
         return _FunctionEncoder(spec, name, bool(normalise))
     if not isinstance(spec, str | os.PathLike):
         raise MuteError(f"an encoder is a name, a folder or a function, not {type(spec).__name__}")
-    folder = prepared_folder(str(spec)) if spec in _PREPARED else Path(spec)
+    folder = cached_folder(str(spec), ENCODER_FILES) if spec in _PREPARED else Path(spec)
     reason = why_not(folder, pooling)
     if reason is None:
         return _OnnxEncoder(Folder(folder, pooling, max_tokens, normalise), name or str(spec))
