@@ -72,7 +72,8 @@ def test_interrupted_it_goes_on_where_it_was(cli, folder, tmp_path, monkeypatch)
     monkeypatch.setattr(type(encoder), "_encode", stops)
     words = ["data", "encode", folder / "x.txt", "-o", tmp_path / "x.npy", "--encoder", folder / "encoder"]
     code, _, err = cli(*words)
-    assert code == 130 and "encoded texts are kept in" in err and "run the same command to continue" in err and len(err.splitlines()) == 1
+    assert code == 130 and "encoded texts are kept in" in err and len(err.splitlines()) == 1
+    assert "run the same command to continue" in err
     assert [file.name for file in tmp_path.iterdir()] == ["x.npy.parts"]
     code, out, err = cli(*words)
     assert (code, err) == (0, "") and "10 of them made before" in out

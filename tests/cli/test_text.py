@@ -100,7 +100,8 @@ def test_an_interrupted_fit_goes_on(cli, folder, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(MeanDifference, "_learn", stops)
         code, _, err = cli("text", "fit", folder / "x.csv", *words)
-    assert code == 130 and "encoded texts are kept in" in err and "run the same command to continue" in err and len(err.splitlines()) == 1
+    assert code == 130 and "encoded texts are kept in" in err and len(err.splitlines()) == 1
+    assert "run the same command to continue" in err
     assert [path.name for path in tmp_path.iterdir()] == ["model.parts"]
     assert cli("text", "fit", folder / "x.csv", *words)[0] == 0
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
-    "INPUTS", "INTERRUPTED", "Concept", "Labels", "Model", "Quiet", "Rows", "Seed", "Settings", "Threads",
-    "check_columns", "clock", "fail", "fit_progress", "label_of", "load_eraser", "notes_shown", "on_terminal",
-    "open_with_labels", "output", "parse_settings", "print_fidelity", "print_summary", "print_table", "progress_bar",
-    "resumable", "warnings_shown", "wrote",
+    "INPUTS", "INTERRUPTED", "Concept", "EncoderName", "Labels", "Model", "Quiet", "Rows", "Seed", "Settings",
+    "Threads", "check_columns", "clock", "fail", "fit_progress", "label_of", "load_eraser", "notes_shown",
+    "on_terminal", "open_with_labels", "output", "parse_settings", "print_fidelity", "print_summary", "print_table",
+    "progress_bar", "resumable", "warnings_shown", "wrote",
 ]  # fmt: skip
 
 # The exit code that typer returns for a KeyboardInterrupt.
@@ -43,6 +43,10 @@ Settings = Annotated[
 Model = Annotated[Path, typer.Argument(help="Model written by `mute fit` or `mute distill`.")]
 Rows = Annotated[str, typer.Argument(metavar="X", help="Embeddings: .npy, .npz:KEY, .parquet, .csv, a folder, ...")]
 Concept = Annotated[str, typer.Option("--concept", help="Labels of the concept: labels.csv:gender, z.npy, z.txt, ...")]
+EncoderName = Annotated[
+    str,
+    typer.Option("--encoder", metavar="NAME|FOLDER", help="minilm, mpnet, or the folder of a BERT or MPNet model."),
+]
 Labels = Annotated[
     str | None, typer.Option("--concept", help="True labels of the rows, FILE:COLUMN; they replace the router.")
 ]

@@ -30,19 +30,11 @@ def list_(folder: DataFolder = None) -> None:
     from mute.datasets import data_folder
     from mute.datasets.prepared import PREPARED, is_prepared, sources_of
 
-    heads = ("name", "shape", "concept", "task", "fetch", "licence", "ready")
-    rows = [
-        (
-            name,
-            preparation.shape,
-            preparation.concept,
-            preparation.task,
-            f"{sum(source.size for source in sources_of([name])) / 1e6:4.0f} MB",
-            preparation.licence,
-            "yes" if is_prepared(name, folder=folder) else "no",
-        )
-        for name, preparation in PREPARED.items()
-    ]
+    heads, rows = ("name", "shape", "concept", "task", "fetch", "licence", "ready"), []
+    for name, known in PREPARED.items():
+        size = f"{sum(source.size for source in sources_of([name])) / 1e6:4.0f} MB"
+        ready = "yes" if is_prepared(name, folder=folder) else "no"
+        rows.append((name, known.shape, known.concept, known.task, size, known.licence, ready))
     out = console.output()
     console.print_table(out, heads, rows, left=len(heads), wrap=["licence"])
     out.print(f"The data are in {folder or data_folder()}", soft_wrap=True)
@@ -107,9 +99,7 @@ def _summary(name: str, folder: Path) -> str:
 def encode(
     texts: Annotated[str, typer.Argument(help="Texts: file.txt, file.csv:COLUMN, ...")],
     output: Annotated[Path, typer.Option("--output", "-o", help="File of the embeddings.")],
-    encoder: Annotated[
-        str, typer.Option(help="minilm, mpnet, or the folder of a BERT or MPNet encoder.", metavar="NAME|FOLDER")
-    ],
+    encoder: console.EncoderName,
     pooling: Annotated[
         Literal["mean", "cls"] | None,
         typer.Option(help="Mean over the tokens, or the first token.", show_default="as the encoder says"),

@@ -32,6 +32,9 @@ def demo(
     quiet: console.Quiet = False,
 ) -> None:
     """Fit, erase, judge and make counterfactuals on word vectors that ship with the package."""
+    import numpy as np
+    from sklearn.linear_model import Ridge
+
     from mute import MUtE
     from mute.datasets import load_glove_gender
 
@@ -64,10 +67,18 @@ def demo(
     out.rule("3. what adversaries still read")
     erased = {name: eraser.transform(part.X) for name, part in (("train", train), ("extra", extra), ("test", test))}
     _print_adversaries(out, erased, train, extra, test, quiet)
-    _print_kept(out, eraser, erased, extra, test)
+    kept = Ridge().fit(erased["extra"], extra.X).score(erased["test"], test.X)
+    back = eraser.inverse_transform(eraser.transform(test.X, concept=test.z), concept=test.z)
+    out.print(f"Kept: a linear map recovers the vectors from the erased ones with R² {kept:.3f}.")
+    out.print(f"With true labels the inverse recovers all of them, to within {np.abs(back - test.X).max():.0e}.\n")
 
     out.rule("4. counterfactuals: words as female, f⁻¹(f(word)), and their nearest words")
-    _print_neighbours(out, eraser, words)
+    rows = [int(np.flatnonzero(words.names == word)[0]) for word in _WORDS]
+    moved = eraser.counterfactual(words.X[rows], "female", concept=words.z[rows])
+    unit = words.X / np.linalg.norm(words.X, axis=1, keepdims=True)
+    for word, order in zip(_WORDS, np.argsort(-(moved @ unit.T), axis=1), strict=True):
+        names = [name for name in words.names[order[:6]] if name != word][:5]
+        out.print(f"  {word:>8}  →  {', '.join(names)}")
 
     _draw(eraser, erased["test"], test, output / "demo.png")
     eraser.diagnostics_.plot(output / "diagnostics.png")
@@ -132,28 +143,6 @@ def _print_adversaries(
     out.print("A larger training set lowers the residual leak.")
     out.print("If you have every row you will publish, `mute erase --adapt` lowers it as well.")
     out.print("`mute audit` runs these adversaries on your own rows.\n")
-
-
-def _print_kept(out: Console, eraser: MUtE, erased: dict[str, NDArray], extra: Dataset, test: Dataset) -> None:
-    import numpy as np
-    from sklearn.linear_model import Ridge
-
-    kept = Ridge().fit(erased["extra"], extra.X).score(erased["test"], test.X)
-    back = eraser.inverse_transform(eraser.transform(test.X, concept=test.z), concept=test.z)
-    out.print(f"Kept: a linear map recovers the vectors from the erased ones with R² {kept:.3f}.")
-    out.print(f"With true labels the inverse recovers all of them, to within {np.abs(back - test.X).max():.0e}.\n")
-
-
-def _print_neighbours(out: Console, eraser: MUtE, words: Dataset) -> None:
-    import numpy as np
-
-    rows = np.array([int(np.flatnonzero(words.names == word)[0]) for word in _WORDS])
-    moved = eraser.counterfactual(words.X[rows], "female", concept=words.z[rows])
-    unit = words.X / np.linalg.norm(words.X, axis=1, keepdims=True)
-    near = np.argsort(-(moved @ unit.T), axis=1)
-    for word, order in zip(_WORDS, near, strict=True):
-        names = [name for name in words.names[order[:6]] if name != word][:5]
-        out.print(f"  {word:>8}  →  {', '.join(names)}")
 
 
 def _draw(eraser: MUtE, erased: NDArray, test: Dataset, path: Path) -> None:

@@ -39,7 +39,7 @@ def fit(
     set_: console.Settings = None,
     task: Annotated[str | None, typer.Option(help="Labels of a task, for methods that preserve a task.")] = None,
     unlabelled: Annotated[
-        str | None, typer.Option(help="mute: file of additional rows without labels. The router labels them.")
+        str | None, typer.Option(help="mute: more rows, without labels; the router labels them.")
     ] = None,
     iterations: Annotated[
         str | None,
@@ -50,16 +50,11 @@ def fit(
     ] = None,
     router: Annotated[
         Literal["mlp", "logistic", "none"] | None,
-        typer.Option(
-            help="Classifier that chooses the class of a row without label. none: the model requires labels.",
-            show_default="mlp",
-        ),
+        typer.Option(help="Classifier of rows without labels. none: the model requires labels.", show_default="mlp"),
     ] = None,
     marginal: Annotated[
         Literal["quantile", "histogram", "paper"] | None,
-        typer.Option(
-            help="mute: map of one coordinate. paper: the paper's histogram with its floor.", show_default="quantile"
-        ),
+        typer.Option(help="mute: map of one coordinate. paper: the paper's histogram.", show_default="quantile"),
     ] = None,
     shrinkage: Annotated[
         bool | None,
@@ -78,14 +73,14 @@ def fit(
     ] = False,
     seed: console.Seed = 0,
     scratch: Annotated[
-        Path | None, typer.Option(help="mute: folder for a working copy of rows that do not fit into memory.")
+        Path | None, typer.Option(help="mute: folder for a copy of rows that exceed the memory.")
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="mute: folder that keeps finished layers; the same command continues from them.")
+        Path | None, typer.Option(help="mute: folder that keeps finished layers to continue from.")
     ] = None,
     dask: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Fit on the dask cluster at host:port. local: start a cluster here."),
+        typer.Option(metavar="ADDRESS", help="Fit on the dask cluster at host:port; local starts a cluster."),
     ] = None,
     threads: console.Threads = None,
     quiet: console.Quiet = False,

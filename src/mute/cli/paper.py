@@ -38,14 +38,12 @@ def paper(
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=PATH", help="The authors' files of glove, bios, dial, jigsaw or texts; repeat for more."
-        ),
+        typer.Option(metavar="NAME=PATH", help="Authors' glove, bios, dial, jigsaw or texts; repeatable."),
     ] = None,
-    pairs: Annotated[Path | None, typer.Option(help="Human judgements of word pairs, in place of WordSim.")] = None,
-    inverter: Annotated[
-        Path | None, typer.Option(help="Folder of a trained inverter, which then also decodes texts.")
+    pairs: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Judgements of word pairs, to replace WordSim.")
     ] = None,
+    inverter: Annotated[str | None, typer.Option(metavar="FOLDER", help="Inverter that decodes texts as well.")] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Parallel processes of one thread each.", show_default="one per core")
     ] = None,
@@ -70,15 +68,8 @@ def paper(
         if not equals or not path:
             raise MuteError(f"--data takes NAME=PATH, such as bios=data/biasbios, not {entry!r}")
         paths[name] = path
-    plan = Plan(
-        tuple(dict.fromkeys([*(studies or ()), *(study or ())])) or DEFAULT_STUDIES,
-        paths,
-        None if pairs is None else str(pairs),
-        rows,
-        runs,
-        quick,
-        None if inverter is None else str(inverter),
-    )
+    named = tuple(dict.fromkeys([*(studies or ()), *(study or ())])) or DEFAULT_STUDIES
+    plan = Plan(named, paths, pairs, rows, runs, quick, inverter)
     parts = output / "parts"
     if again:
         for part in parts.glob("*.json"):

@@ -33,18 +33,13 @@ _TABLES = "Tables of texts: .csv, .tsv, .parquet or .jsonl, with named columns."
 Corpus = Annotated[Path, typer.Argument(help="Table of texts: .csv, .tsv, .parquet or .jsonl.")]
 Model = Annotated[Path, typer.Argument(help="Folder written by `mute text fit`.")]
 TextColumn = Annotated[str, typer.Option("--text", metavar="COLUMN", help="Column of the texts.")]
-EncoderName = Annotated[
-    str, typer.Option(metavar="NAME|FOLDER", help="minilm, mpnet, or the folder of a BERT or MPNet encoder.")
-]
 MovedEncoder = Annotated[
     str | None, typer.Option(metavar="NAME|FOLDER", help="New place of the model's encoder, if it has moved.")
 ]
 Inverter = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Decode with this inverter of `mute text train-inverter` instead.")
 ]
-MostRows = Annotated[
-    int | None, typer.Option(min=2, help="Maximum number of rows, drawn at random.", show_default="all")
-]
+MostRows = Annotated[int | None, typer.Option(min=2, help="Maximum number of rows, at random.", show_default="all")]
 
 
 @commands.command(epilog=_TABLES)
@@ -53,10 +48,8 @@ def fit(
     text_column: TextColumn,
     concept: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the concept's labels.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the model.")],
-    encoder: EncoderName = "minilm",
-    method: Annotated[
-        str, typer.Option("--method", "-m", help="Method that moves embeddings; see `mute methods`.")
-    ] = "mute",
+    encoder: console.EncoderName = "minilm",
+    method: Annotated[str, typer.Option("--method", "-m", help="Moves the embeddings; see `mute methods`.")] = "mute",
     set_: console.Settings = None,
     decoder: Annotated[
         Literal["edits", "retrieval"],
@@ -163,7 +156,7 @@ def evaluate(
     ] = None,
     words: Annotated[
         Path | None,
-        typer.Option(help="JSON: the words of each class.", show_default="the paper's, for male and female"),
+        typer.Option(help="JSON file of the words of each class.", show_default="the paper's, for male and female"),
     ] = None,
     encoder: MovedEncoder = None,
     inverter: Inverter = None,
@@ -203,7 +196,7 @@ def train_inverter(
     corpus: Corpus,
     text_column: TextColumn,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the inverter.")],
-    encoder: EncoderName = "minilm",
+    encoder: console.EncoderName = "minilm",
     minutes: Annotated[float | None, typer.Option(min=0.0, help="Approximate training time.")] = None,
     rows: MostRows = None,
     seed: console.Seed = 0,

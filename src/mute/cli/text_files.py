@@ -32,15 +32,10 @@ _CORPORA = (".csv", ".tsv", ".parquet", ".jsonl")
 def read_texts(spec: str) -> list[str]:
     r"""Read one text per row; empty lines and cells are empty texts.
 
-    Parameters
-    ----------
-    spec : str
-        ``PATH.txt`` with one text per line, ``PATH.csv:COLUMN``, ``PATH.tsv:COLUMN``, ``PATH.parquet:COLUMN``,
-        ``PATH.jsonl:KEY``, or ``PATH.pickle:KEY`` (``.pkl`` as well), a pickled list of dicts, of which only plain data
-        is read. The name may be left out when there is only one thing to choose.
+    `spec` is ``PATH.txt`` with one text per line, ``PATH.csv:COLUMN``, ``PATH.tsv:COLUMN``, ``PATH.parquet:COLUMN``,
+    ``PATH.jsonl:KEY``, or ``PATH.pickle:KEY`` (``.pkl`` as well), a pickled list of dicts, of which only plain data is
+    read. The name may be left out when there is only one thing to choose.
 
-    Examples
-    --------
     >>> import os, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "x.csv")
