@@ -1,5 +1,6 @@
 """The code of README and docs works: Python blocks run; commands are parsed and, where they are cheap, run."""
 
+import pkgutil
 import re
 import shlex
 from contextlib import ExitStack
@@ -57,7 +58,7 @@ def check_command(words, *, complete):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_commands_options_scripts_and_links_exist(page, cli):
+def test_commands_names_files_and_links_exist(page, cli):
     cli("--version")  # adds the commands
     text = PAGES[page].read_text()
     shell = "".join(code for _, language, code in BLOCK.findall(text) if language == "sh")
@@ -69,6 +70,8 @@ def test_commands_options_scripts_and_links_exist(page, cli):
             assert (ROOT / words[1]).is_file(), words
         elif words[0] == "make":
             assert f"\n{words[1]}:" in (ROOT / "Makefile").read_text(), words
+    for name in re.findall(r"`(mute(?:\.\w+)+)[`(]", text):
+        assert pkgutil.resolve_name(name) is not None
     for link in re.findall(r"\]\((?!https?:)([^)]+)\)", text):
         path, _, anchor = link.partition("#")
         target = PAGES[page].parent / path if path else PAGES[page]
