@@ -2,9 +2,10 @@
 
     python examples/audit_words.py [audit.html]
 
-Half of the words are training rows; the audit uses words that the eraser has not seen. The strongest adversary learns on
-unseen words. It reads more than one that learns on the training words: with 2,000 words a class in 100 dimensions, even
-means and covariances are not known well enough. Read the curve of the leak by rows, and the noise floor in the summary.
+Half of the words are training rows; the audit uses words that the eraser has not seen. The strongest adversary learns
+on unseen words. It reads more than one that learns on the training words: with 2,000 words a class in 100 dimensions,
+even means and covariances are not known well enough. Read the curve of the leak by rows, and the noise floor in
+the summary.
 """
 
 import sys
