@@ -2,9 +2,10 @@
 
     python examples/audit_words.py [audit.html]
 
-Half of the words teach the eraser, the others judge it. An adversary with words of its own reads far more than one
-that learns on the words of the fit: with 2,000 words a class in 100 dimensions, even means and covariances are not
-known well enough. Read the curve of the leak by rows, and the noise floor in the summary.
+Half of the words are training rows; the audit uses words that the eraser has not seen. The strongest adversary learns
+on unseen words. It reads more than one that learns on the training words: with 2,000 words a class in 100 dimensions,
+even means and covariances are not known well enough. Read the curve of the leak by rows, and the noise floor in
+the summary.
 """
 
 import sys
@@ -13,9 +14,9 @@ import mute
 from mute.datasets import load_glove_gender
 
 words = load_glove_gender()
-fit, new = words.rows("fit"), words.rows("test")
-eraser = mute.MUtE(random_state=0).fit(fit.X, fit.z)
-report = mute.audit(eraser, new.X, new.z, fit_rows=(fit.X, fit.z))
+train, unseen = words.rows("fit"), words.rows("test")
+eraser = mute.MUtE(random_state=0).fit(train.X, train.z)
+report = mute.audit(eraser, unseen.X, unseen.z, fit_rows=(train.X, train.z))
 print(report.verdict)
 for line in report.summary:
     print("-", line)

@@ -6,9 +6,9 @@
 - *words*: the 12,000 GloVe vectors that ship with the package, 100 columns, in three gender classes. The task is
   whether a word ends in s.
 - *gauss*: 8,000 rows of 20 columns in two Gaussian classes that differ in mean and covariance. The task is the sign of
-  a direction that leans towards the classes.
-- *shapes*: 9,000 rows of 8 columns in three classes with the same mean and covariance, told apart by the shape of their
-  law alone: two bumps, flat, or peaked. Nothing that rests on two moments can erase them.
+  a direction that correlates with the classes.
+- *shapes*: 9,000 rows of 8 columns in three classes with the same mean and covariance. The classes differ only in the
+  shape of their distribution: two bumps, flat, or peaked. No method that rests on two moments can erase them.
 """
 
 import sys

@@ -6,8 +6,8 @@ Fits gender, then occupation, on sentences of BUG, and writes ``counterfactual-t
     mute data prepare minilm bug-texts
     python examples/counterfactual_texts.py
 
-Encoding the 84,000 sentences takes about seven minutes on two cores, once: they are kept in ``encoded``. No list of
-words is used for either concept.
+Encoding the 84,000 sentences takes about seven minutes on two cores. The embeddings are cached in ``encoded``. Neither
+concept uses a word list.
 """
 
 import re

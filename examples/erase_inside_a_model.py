@@ -1,11 +1,11 @@
-"""Take a concept out of one layer of a transformer while it runs, and see what is left in the layers after it.
+"""Erase a concept from one layer of a transformer while it runs, and measure what the later layers still show.
 
     python examples/erase_inside_a_model.py [erase-inside-a-model.png]
 
-A small transformer learns a task in seconds: made-up recordings of eight numbers a frame, and the question is whether a
-tone rises or falls. Nobody asks who speaks, and yet every layer shows it. An eraser is fitted on the states of one
-layer; inside ``mute.intervene`` that layer gives erased states. On new recordings, probes read speaker and answer from
-single frames of every layer, before and inside. Needs torch and matplotlib; half a minute on one core.
+A small transformer learns in seconds whether a tone rises or falls, from made-up recordings of eight numbers a frame.
+The task does not involve the speaker, and yet every layer shows who speaks. An eraser is fitted on the states of one
+layer; inside ``mute.intervene`` that layer returns erased states. On unseen recordings, probes read speaker and answer
+from single frames of every layer, before and inside. Needs torch and matplotlib; half a minute on one core.
 """
 
 import sys
