@@ -63,7 +63,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def edits(monkeypatch):
-    fake_text_modules.put_in(monkeypatch, "mute.text.edit_search", EditSearch=fake_text_modules.EditSearch)
+    fake_text_modules.put_in(monkeypatch, "mute.text.decoders.edit_search", EditSearch=fake_text_modules.EditSearch)
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "jsonl"])
@@ -151,7 +151,7 @@ def test_an_inverter_in_place_of_the_decoder(cli, folder, monkeypatch, tmp_path)
         def decode(self, embeddings, sources=None):
             return Decoded([f"{source}!" for source in sources], np.zeros(len(sources), np.float32))
 
-    fake_text_modules.put_in(monkeypatch, "mute.text.inverter", Inverter=Inverter)
+    monkeypatch.setattr("mute.text.Inverter", Inverter)
     words = ["text", "counterfactual", folder / "model", "he went home", "--to", "female", "--from", "male"]
     assert cli(*words, "--inverter", tmp_path) == (0, "he went home!\n", "")
     code, _, err = cli(*words, "--inverter", tmp_path / "none")
@@ -172,7 +172,7 @@ def test_train_inverter(cli, folder, monkeypatch, tmp_path):
         folder.mkdir()
         return Trained()
 
-    fake_text_modules.put_in(monkeypatch, "mute.text.inverter", train_inverter=train_inverter)
+    monkeypatch.setattr("mute.text.train_inverter", train_inverter)
     words = ["text", "train-inverter", folder / "x.csv", "--text", "bio", "--encoder", folder / "encoder"]
     code, _, err = cli(*words, "-o", tmp_path / "inverter", "--minutes", 2, "--rows", 30)
     assert code == 130 and "the same command goes on" in err
@@ -186,7 +186,7 @@ def test_train_inverter(cli, folder, monkeypatch, tmp_path):
 
 
 def test_evaluate(cli, folder, tmp_path):
-    pytest.importorskip("mute.text.metrics")
+    pytest.importorskip("mute.text.evaluation.metrics")
     words = ["text", "evaluate", folder / "model", folder / "pairs.csv", "--source", "a", "--reference", "b"]
     code, out, err = cli(*words, "--to", "to", "--concept", "is", "-o", tmp_path / "deep" / "results")
     assert (code, err) == (0, ""), err

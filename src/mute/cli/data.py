@@ -169,9 +169,9 @@ def encode(
     """Turn texts into embeddings: mute data encode bios.csv:text -o X.npy --encoder minilm"""
     from mute.cli.texts import read_texts
     from mute.tables import open_writer
-    from mute.text.encoders import load_encoder
-    from mute.text.encoding import encode as encode_texts
-    from mute.text.encoding import forget
+    from mute.text import encode as encode_texts
+    from mute.text import load_encoder
+    from mute.text.encoders.encoding import forget
 
     # Before the work: can it be written at all?
     open_writer(output, 1, 1, "float32")

@@ -74,9 +74,9 @@ def fit(
     """
     from mute.cli.text_files import read_concept, read_corpus
     from mute.estimators.registry import make
-    from mute.text.counterfactual import LAYERS, TextCounterfactual
-    from mute.text.encoders import load_encoder
-    from mute.text.encoding import forget
+    from mute.text import TextCounterfactual, load_encoder
+    from mute.text.counterfactual import LAYERS
+    from mute.text.encoders.encoding import forget
     from mute.text.saving import check_model_target
 
     check_model_target(output)
@@ -187,7 +187,7 @@ def evaluate(
 ) -> None:
     """Compare with references: mute text evaluate model pairs.csv --source a --reference b --to female -o results"""
     from mute.cli.text_files import labels_for, read_corpus, read_words
-    from mute.text.evaluation import evaluate_texts
+    from mute.text.evaluation.scoring import evaluate_texts
 
     if output.exists() and not output.is_dir():
         raise MuteError(f"cannot write to {output}: a file is there, so give the name of a folder")
@@ -226,9 +226,9 @@ def train_inverter(
     """
     from mute.cli.text_files import read_corpus
     from mute.storage.files import check_target
-    from mute.text.encoders import load_encoder
-    from mute.text.encoding import encode, forget
-    from mute.text.inverter import train_inverter as train
+    from mute.text import encode, load_encoder
+    from mute.text import train_inverter as train
+    from mute.text.encoders.encoding import forget
 
     if output.exists() and not output.is_dir():
         raise MuteError(f"cannot write to {output}: a file is there, so give the name of a folder")
@@ -274,7 +274,7 @@ def _load(model: Path, encoder: str | None, inverter: Path | None) -> TextCounte
     mover = TextCounterfactual.load(model, encoder)
     if inverter is None:
         return mover
-    from mute.text.inverter import Inverter
+    from mute.text import Inverter
 
     return mover.with_decoder(Inverter.load(inverter, mover.encoder_))
 
@@ -314,7 +314,7 @@ def _print_evaluation(console: Any, found: Any) -> None:
 
 def _cells(found: Any) -> list[dict[str, str]]:
     """The figures as words, by the heads of a table."""
-    from mute.text.evaluation import COLUMNS
+    from mute.text.evaluation.scoring import COLUMNS
 
     def cell(key: str, value: float | None) -> str:
         return "-" if value is None else f"{value:.2f}" if key in ("bleu", "edits") else f"{value:.3f}"

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.text.decoding import Decoded, Decoder, cosines
-from mute.text.encoders import Encoder, Progress, check_texts, load_encoder
-from mute.text.encoding import encode
+from mute.text.decoders.decoder import Decoded, Decoder, cosines
+from mute.text.encoders.encoder import Encoder, Progress, check_texts, load_encoder
+from mute.text.encoders.encoding import encode
 from mute.text.saving import decoder_class, read_model, write_model
 
 __all__ = ["LAYERS", "Counterfactuals", "TextCounterfactual"]

@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 from mute.errors import MuteError, missing_extra
+from mute.text.evaluation.words import title_words
 from mute.text.gender_lexicon import NAME_LIKE, NAMES, NOUNS, ROLES, TITLES
 from mute.text.pronouns import FUNCTION_WORDS, owns
-from mute.text.words import title_words
 
 __all__ = ["paper_swap", "swap_gender"]
 

@@ -1,0 +1,363 @@
+"""A trained inverter: a network guesses a text for an embedding, then corrects it step by step."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from difflib import SequenceMatcher
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mute.errors import MuteError, missing_extra
+from mute.storage.files import write_atomically
+from mute.text.decoders.decoder import Decoded, check_wanted, cosines
+from mute.text.encoders.encoder import Encoder
+
+if TYPE_CHECKING:
+    from mute.text.decoders.inverter_network import InverterNetwork
+
+__all__ = ["Inverter", "load_tokenizer", "require_packages", "token_ids"]
+
+_VERSION = 2
+_ABOUT, _ARRAYS, _TOKENIZER = "inverter.json", "inverter.safetensors", "tokenizer.json"
+
+# Rows decoded at a time: enough to keep a core busy, few enough for the memory of what is written.
+_ROWS = 64
+
+
+# Cosines of one embedding differ by this much from batch to batch.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    score: float
+    text: str
+    embedding: NDArray[np.float32]
+
+
+class Inverter:
+    """Turns embeddings back into texts with a network trained for their encoder; made by `train_inverter` or `load`.
+
+    Without sources, the network first guesses texts. Then in each step it corrects the best texts so far: it is shown
+    the wanted embedding e, that of the text, ê, their difference, and the text. All that it writes is encoded, and the
+    `beam` unique texts nearest to e by cosine are kept, older ones among them: the best never gets worse with more
+    steps. Of texts that are equally near, that most like the source is taken. A row of which nothing new is left to
+    correct is done.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        The one that the network was trained for.
+    network : InverterNetwork
+    tokenizer : tokenizers.Tokenizer
+    quality : dict
+        What is known of its quality.
+    steps : int, default=5
+        Corrections.
+    beam : int, default=2
+        Texts kept, and texts written for each of them in a step. More come nearer to e, which helps as far as e is the
+        embedding of a text.
+
+    Attributes
+    ----------
+    quality_ : dict
+        How well it decodes texts held out from training (see `train_inverter`).
+
+    Notes
+    -----
+    Limits: it writes at most `max_tokens` of its training (longer sources are kept unless something shorter comes
+    nearer), and only what resembles its corpus. On other batches, rounding may decide between texts that are equally
+    near.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        network: InverterNetwork,
+        tokenizer: Any,
+        quality: dict[str, float],
+        *,
+        steps: int = 5,
+        beam: int = 2,
+    ) -> None:
+        for name, value, least in (("steps", steps, 0), ("beam", beam, 1)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise MuteError(f"{name} must be a whole number from {least}, not {value!r}")
+        if beam > network.settings.vocabulary:
+            raise MuteError(f"beam must be at most the {network.settings.vocabulary} tokens there are, not {beam}")
+        self.encoder, self.steps, self.beam = encoder, steps, beam
+        self.quality_ = quality
+        self._network, self._tokenizer = network.eval(), tokenizer
+
+    def decode(
+        self,
+        embeddings: ArrayLike,
+        sources: Sequence[str] | None = None,
+        *,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Decoded:
+        """Find a text for each embedding.
+
+        Parameters
+        ----------
+        embeddings : array-like of shape (n, D)
+        sources : sequence of n str, optional
+            Texts to start from; without them the network guesses.
+        progress : function (rows done, rows in all), optional
+
+        Returns
+        -------
+        Decoded
+            Each row by itself: neither the order nor the number of the others matters, up to rounding.
+        """
+        wanted, given = check_wanted(embeddings, sources, self.encoder)
+        best: list[_Candidate] = []
+        for start in range(0, len(wanted), _ROWS):
+            part = slice(start, start + _ROWS)
+            best += self._decode(wanted[part], given[part] if given is not None else None)
+            if progress is not None:
+                progress(len(best), len(wanted))
+        return Decoded([one.text for one in best], np.array([one.score for one in best], np.float32))
+
+    def _decode(self, wanted: NDArray[np.float32], sources: list[str] | None) -> list[_Candidate]:
+        pools: list[list[_Candidate]] = [[] for _ in wanted]
+        begun = self.guess(wanted, self.beam) if sources is None else [[text] for text in sources]
+        self._absorb(pools, wanted, begun, sources)
+        corrected: list[set[str]] = [set() for _ in wanted]
+        for _ in range(self.steps):
+            jobs = [(row, one) for row, pool in enumerate(pools) for one in pool if one.text not in corrected[row]]
+            if not jobs:
+                break
+            found: list[list[str]] = [[] for _ in wanted]
+            jobs.sort(key=lambda job: len(job[1].text))  # a batch is as wide as its longest draft
+            for start in range(0, len(jobs), _ROWS):
+                some = jobs[start : start + _ROWS]
+                written = self._write(
+                    wanted[[row for row, _ in some]],
+                    [one.text for _, one in some],
+                    np.stack([one.embedding for _, one in some]),
+                    self.beam,
+                )
+                for (row, one), texts in zip(some, written, strict=True):
+                    corrected[row].add(one.text)
+                    found[row] += texts
+            self._absorb(pools, wanted, found, sources)
+        return [pool[0] for pool in pools]
+
+    def guess(self, wanted: NDArray[np.float32], beam: int = 1) -> list[list[str]]:
+        """The texts that the network writes at first sight, the likeliest first, for embeddings of shape (n, D)."""
+        return self._write(wanted, None, None, beam)
+
+    def _write(
+        self, wanted: NDArray[np.float32], drafts: list[str] | None, reached: NDArray[np.float32] | None, beam: int
+    ) -> list[list[str]]:
+        import torch
+        from mute.text.decoders.inverter_network import Task
+
+        ids = None if drafts is None else token_ids(self._tokenizer, drafts)
+        task = Task(
+            torch.tensor(wanted, dtype=torch.float32),
+            ids,
+            None if reached is None else torch.tensor(reached, dtype=torch.float32),
+        )
+        found = self._network.write(task, beam)
+        flat = [[token - 1 for token in text] for row in found for text in row]
+        texts = self._tokenizer.decode_batch(flat, skip_special_tokens=False)
+        return [texts[row * beam : (row + 1) * beam] for row in range(len(found))]
+
+    def _absorb(
+        self,
+        pools: list[list[_Candidate]],
+        wanted: NDArray[np.float32],
+        found: Sequence[Sequence[str]],
+        sources: Sequence[str] | None,
+    ) -> None:
+        """Add the texts found to the pools and keep the nearest."""
+        new = []
+        for row, texts in enumerate(found):
+            known = {one.text for one in pools[row]}
+            new += [(row, text) for text in dict.fromkeys(texts) if text not in known]
+        if not new:
+            return
+        unique = list(dict.fromkeys(text for _, text in new))
+        encoded = dict(zip(unique, self.encoder(unique), strict=True))
+        rows = np.stack([encoded[text] for _, text in new])
+        scores = cosines(rows, wanted[[row for row, _ in new]])
+        for (row, text), embedding, score in zip(new, rows, scores.tolist(), strict=True):
+            pools[row].append(_Candidate(score, text, embedding))
+        for row, pool in enumerate(pools):
+            # By text among equals, so that the order of others does not matter.
+            pool.sort(key=lambda one: (-one.score, one.text))
+            if sources is not None:
+                _least_change_first(pool, sources[row])
+            del pool[self.beam :]
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the inverter into a folder, made if need be; what says how it all fits together is written last."""
+        from safetensors.numpy import save
+
+        place = Path(folder)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise MuteError(f"cannot write to {place}: {error.strerror}, so choose another folder") from error
+        arrays = {name: value.numpy() for name, value in self._network.state_dict().items()}
+        contents = {
+            _ARRAYS: save({name: np.ascontiguousarray(array) for name, array in arrays.items()}),
+            _TOKENIZER: self._tokenizer.to_str(pretty=False).encode(),
+        }
+        about = {
+            "format": "mute inverter",
+            "version": _VERSION,
+            "encoder": {"name": self.encoder.name, "fingerprint": self.encoder.fingerprint},
+            "settings": asdict(self._network.settings),
+            "steps": self.steps,
+            "beam": self.beam,
+            "quality": self.quality_,
+            "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
+        }
+        contents[_ABOUT] = json.dumps(about, indent=1).encode()
+        for name, content in contents.items():
+            with write_atomically(place / name) as file:
+                file.write(content)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        encoder: Encoder,
+        *,
+        steps: int | None = None,
+        beam: int | None = None,
+    ) -> Inverter:
+        """Read an inverter that `save` or `train_inverter` wrote.
+
+        Parameters
+        ----------
+        folder : path
+        encoder : Encoder
+            The one it was trained for.
+        steps, beam : int, optional
+            By default what it was saved with.
+
+        Raises
+        ------
+        MuteError
+            If something is missing or damaged, or the encoder is another one.
+        """
+        require_packages("decoding with an inverter")
+        place = Path(folder)
+        about = _read_about(place)
+        theirs = about["encoder"]
+        if encoder.fingerprint is None or encoder.fingerprint != theirs["fingerprint"]:
+            raise MuteError(
+                f"the inverter of {place} was trained for the encoder {theirs['name']} with fingerprint "
+                f"{str(theirs['fingerprint'])[:12]}, not for {encoder.name} with {str(encoder.fingerprint)[:12]}: "
+                "load the encoder it was trained for, with the same pooling and max_tokens"
+            )
+        contents = {name: _read_checked(place / name, about["sha256"].get(name)) for name in (_ARRAYS, _TOKENIZER)}
+        try:
+            network = _network(about["settings"], contents[_ARRAYS])
+            tokenizer = load_tokenizer(contents[_TOKENIZER])
+            if tokenizer.get_vocab_size() + 1 != network.settings.vocabulary:
+                raise ValueError("its tokenizer knows other tokens than its network")
+            if encoder.dimension not in (None, network.settings.dimension):
+                raise ValueError("its network is for embeddings of another width")
+        except Exception as error:
+            # Broad on purpose: tokenizers, safetensors and torch each raise their own types.
+            raise MuteError(f"the inverter of {place} is damaged ({error}): train it again") from error
+        steps = about["steps"] if steps is None else steps
+        beam = about["beam"] if beam is None else beam
+        return cls(encoder, network, tokenizer, dict(about["quality"]), steps=steps, beam=beam)
+
+    def __repr__(self) -> str:
+        s = self._network.settings
+        return f"<inverter of {self.encoder.name}: {s.layers} layers of {s.width}, {s.vocabulary} tokens>"
+
+
+def require_packages(purpose: str, **extras: str) -> None:
+    """Raise the error that says how to get torch, tokenizers or a further package, if one is not there."""
+    for package, extra in {"torch": "torch", "tokenizers": "text", **extras}.items():
+        try:
+            import_module(package)
+        except ImportError:
+            raise missing_extra(package, extra, purpose) from None
+
+
+def load_tokenizer(content: bytes) -> Any:
+    """The tokenizer of the bytes of a tokenizer.json."""
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_str(content.decode())
+
+
+def token_ids(tokenizer: Any, texts: list[str]) -> list[list[int]]:
+    """Ids as the network knows them: 0 ends a text, the tokenizer's own count from 1."""
+    return [[token + 1 for token in one.ids] for one in tokenizer.encode_batch(texts)]
+
+
+def _least_change_first(pool: list[_Candidate], source: str) -> None:
+    """Of the best that are equally near, as encoders that see no capitals make them, put that like the source first."""
+    equal = [one for one in pool if one.score > pool[0].score - _ROUNDING]
+    if len(equal) > 1:
+        best = max(equal, key=lambda one: SequenceMatcher(None, source, one.text, autojunk=False).ratio())
+        pool.remove(best)
+        pool.insert(0, best)
+
+
+def _read_about(place: Path) -> dict[str, Any]:
+    try:
+        about = json.loads((place / _ABOUT).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise MuteError(f"{place} holds no trained inverter ({_ABOUT}: {error.strerror}): train one there") from error
+    except ValueError as error:
+        raise MuteError(f"{place / _ABOUT} cannot be read ({error}): train it again") from error
+    kinds = {"encoder": dict, "settings": dict, "quality": dict, "sha256": dict, "steps": int, "beam": int}
+    if not isinstance(about, dict) or about.get("format") != "mute inverter":
+        raise MuteError(f"{place / _ABOUT} does not tell of an inverter: give the folder of `train_inverter`")
+    if about.get("version") != _VERSION:
+        raise MuteError(
+            f"the inverter of {place} has version {about.get('version')!r}, this mute reads version {_VERSION}"
+        )
+    wrong = [name for name, kind in kinds.items() if not isinstance(about.get(name), kind)]
+    if wrong or not {"name", "fingerprint"} <= set(about["encoder"]):
+        raise MuteError(f"{place / _ABOUT} is damaged ({', '.join(wrong) or 'encoder'}): train it again")
+    return about
+
+
+def _read_checked(path: Path, sha256: str | None) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise MuteError(f"{path} cannot be read ({error.strerror}): train the inverter again") from error
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise MuteError(f"{path} does not match its checksum: it is damaged or from another training")
+    return content
+
+
+def _network(settings: dict[str, Any], content: bytes) -> InverterNetwork:
+    """The network of a file; raises whatever is wrong with it."""
+    from safetensors.numpy import load
+
+    import torch
+    from mute.text.decoders.inverter_network import InverterNetwork, Settings
+
+    if any(isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in settings.values()):
+        raise ValueError("its settings are not whole numbers")
+    arrays = load(content)
+    bad = [name for name, array in arrays.items() if array.dtype != np.float32 or not np.isfinite(array).all()]
+    if bad:
+        raise ValueError(f"{bad[0]} has values that are not finite, or not of single precision")
+    # Shapes first: settings that ask for more than the file holds must not take the memory.
+    with torch.device("meta"):
+        network = InverterNetwork(Settings(**settings))
+    network.load_state_dict({name: torch.tensor(array) for name, array in arrays.items()}, assign=True)
+    return network
