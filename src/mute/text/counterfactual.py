@@ -15,15 +15,13 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.text.decoders.decoder import Decoded, Decoder, cosines
-from mute.text.encoders.encoder import Encoder, Progress, check_texts, load_encoder
+from mute.text.encoders.encoder import Encoder, Progress, Stages, check_texts, counted, load_encoder
 from mute.text.encoders.encoding import encode
 from mute.text.saving import decoder_class, read_model, write_model
 
 __all__ = ["LAYERS", "Counterfactuals", "TextCounterfactual"]
 
 LAYERS = 4
-
-Stages = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +158,7 @@ class TextCounterfactual:
             raise MuteError(f"decoder must be edits, retrieval or an object with decode, not {decoder!r:.80}")
         tell = progress or (lambda stage, share: None)
         encoder = self.encoder if isinstance(self.encoder, Encoder) else load_encoder(self.encoder)
-        rows = encode(given, encoder, cache=cache, progress=_counted(tell, "encoding"))
+        rows = encode(given, encoder, cache=cache, progress=counted(tell, "encoding"))
         with _reported(method, tell):
             method.fit(rows, concept)
         tell("decoder", 0.0)
@@ -202,7 +200,7 @@ class TextCounterfactual:
                 "this model has no router to tell the class of a text: give it (concept= in Python, --from or "
                 '--concept on the command line), or fit a method with router="mlp"'
             )
-        rows = self.encoder_(given, progress=_counted(tell, "encoding"))
+        rows = self.encoder_(given, progress=counted(tell, "encoding"))
         if known is None and hasattr(self.method_, "route") and given:
             known = self._codes(self.method_.route(rows), len(given), "concept")
         moved = np.flatnonzero(known != goal) if known is not None else np.arange(len(given))
@@ -212,7 +210,7 @@ class TextCounterfactual:
             labels = None if known is None else self.classes_[known[moved]]
             wanted[moved] = self.method_.counterfactual(rows[moved], self.classes_[goal[moved]], concept=labels)
             start[moved] = cosines(rows[moved], wanted[moved])
-            decoded = self._decode(wanted[moved], [given[row] for row in moved], _counted(tell, "decoding"))
+            decoded = self._decode(wanted[moved], [given[row] for row in moved], counted(tell, "decoding"))
             scores[moved] = decoded.scores
             for row, text in zip(moved, decoded.texts, strict=True):
                 found[row] = text
@@ -301,10 +299,6 @@ def _method(method: Any, random_state: int) -> Any:
         what = method if isinstance(method, str) else type(method).__name__
         raise MuteError(f"the method {what} makes no counterfactuals; take mute, mean-difference, linear-ot, ...")
     return chosen if isinstance(method, str) else clone(chosen)
-
-
-def _counted(tell: Stages, stage: str) -> Progress:
-    return lambda done, total: tell(stage, done / max(total, 1))
 
 
 @contextmanager

@@ -8,11 +8,14 @@ from functools import cache
 from typing import Any
 
 from mute.errors import MuteError, missing_extra
-from mute.text.evaluation.words import title_words
-from mute.text.gender_lexicon import NAME_LIKE, NAMES, NOUNS, ROLES, TITLES
+from mute.text.evaluation.words import title_words, word_lists
 from mute.text.pronouns import FUNCTION_WORDS, owns
 
-__all__ = ["paper_swap", "swap_gender"]
+__all__ = ["NAMES", "NOUNS", "ROLES", "TITLES", "paper_swap", "swap_gender"]
+
+_PAIRS = {name: tuple((male, female) for male, female in pairs) for name, pairs in word_lists("gender").items()}
+TITLES, ROLES, NOUNS, NAMES = (_PAIRS[name] for name in ("titles", "roles", "nouns", "names"))
+_NAME_LIKE = frozenset(word_lists("proper_names")["name_like"][0])
 
 _PAPER = {
     "male": {"he": "she", "him": "her", "his": "hers", "mr": "ms", "m": "ms", "himself": "herself"},
@@ -296,7 +299,7 @@ def _in_proper_name(sentence: _Sentence, at: int) -> bool:
     word = sentence.word(at)
     if not word.istitle():
         return False
-    if word.lower() in NAME_LIKE:
+    if word.lower() in _NAME_LIKE:
         return sentence.word(at - 1).lower() not in _ARTICLES
     after = at + 2 if sentence.word(at + 1).lower() in ("'s", "’s", "'", "’") else at + 1
     beside = (sentence.word(at - 1), sentence.word(after))

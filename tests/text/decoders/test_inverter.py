@@ -167,6 +167,33 @@ def test_a_resumed_training_equals_one_in_one_piece(
     assert inverter.quality_["token_accuracy"] == Inverter.load(whole_training, encoder()).quality_["token_accuracy"]
 
 
+@pytest.mark.usefixtures("interruptible")
+def test_drafts_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was drafted and encoded before an interruption is not made again."""
+    monkeypatch.setattr("mute.text.decoders.inverter_training._BLOCK", 16)
+    asked: list[str] = []
+
+    def count(texts: list[str]) -> np.ndarray:
+        asked.extend(texts)
+        return encoder()(texts)
+
+    def interrupt(name: str, share: float) -> None:
+        if name == "drafting" and 0.3 < share < 0.7:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    own = load_encoder(count, name="counted")
+    with pytest.raises(KeyboardInterrupt):
+        train_inverter(TEXTS, own, folder=tmp_path, **TINY, epochs=1, progress=interrupt)
+    before, drafts = list(asked), [text for text in asked if text not in TEXTS]
+    assert drafts
+    asked.clear()
+    stages: list[tuple[str, float]] = []
+    train_inverter(TEXTS, own, folder=tmp_path, **TINY, epochs=1, progress=lambda *at: stages.append(at))
+    assert min(share for name, share in stages if name == "drafting") > 0.3
+    assert len(asked) < len(before) + len(TEXTS)
+    assert "guessing" not in {name for name, _ in stages}
+
+
 @pytest.fixture(scope="module")
 def whole_training(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("whole")
@@ -247,7 +274,7 @@ def forge(folder: Path, **arrays: np.ndarray) -> None:
     [
         (lambda f: (f / "inverter.json").unlink(), "holds no trained inverter"),
         (lambda f: (f / "inverter.json").write_text("{"), "cannot be read"),
-        (lambda f: (f / "inverter.json").write_text("[]"), "does not tell of an inverter"),
+        (lambda f: (f / "inverter.json").write_text("[]"), "does not describe an inverter"),
         (lambda f: damage_json(f, version=99), "version 99"),
         (lambda f: damage_json(f, settings=3), r"damaged \(settings\)"),
         (lambda f: damage_json(f, settings={"width": -1}), "whole numbers"),
@@ -268,7 +295,7 @@ def test_damage_is_found(weak: Path, tmp_path: Path, break_it: Any, message: str
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"vocabulary": 10}, "vocabulary must be a whole number from 300"),
+        ({"vocabulary": 10}, "vocabulary must be a whole number of at least 300"),
         ({"width": 15}, "multiple of heads"),
         ({"minutes": 0}, "minutes must be a number above 0"),
         ({"epochs": 1.5}, "epochs must be a whole number"),
@@ -318,6 +345,6 @@ def test_known_embeddings_are_not_made_again(tmp_path: Path) -> None:
 
 
 def test_any_text_comes_back_from_the_tokenizer(weak: Path) -> None:
-    tokenizer = Inverter.load(weak, encoder())._tokenizer
+    tokenizer = Inverter.load(weak, encoder()).tokenizer
     for text in ("Zoë's  café\n\t<end> 日本 🙂", " Two  Blanks ", "<end>", ""):
         assert tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=False) == text

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import torch
-from mute.text.decoders.inverter_network import END, InverterNetwork, Settings, Task
+from mute.text.decoders.inverter_network import END, InverterNetwork, Request, Settings
 
 
 def small_network(seed: int = 0) -> InverterNetwork:
@@ -23,11 +23,11 @@ def test_beam_search_with_its_cache_finds_the_likeliest_texts(with_drafts: bool)
     wanted, reached = torch.randn(2, 5), torch.randn(2, 5)
     drafts = [[3, 1, 4, 1], [5]]
 
-    def task(row: int, n: int) -> Task:
+    def task(row: int, n: int) -> Request:
         one = wanted[[row] * n]
-        return Task(one, [drafts[row]] * n, reached[[row] * n]) if with_drafts else Task(one)
+        return Request(one, [drafts[row]] * n, reached[[row] * n]) if with_drafts else Request(one)
 
-    both = Task(wanted, drafts, reached) if with_drafts else Task(wanted)
+    both = Request(wanted, drafts, reached) if with_drafts else Request(wanted)
     found = network.write(both, beam=400)
     everything = [[], *([a] for a in range(1, 7)), *([a, b] for a in range(1, 7) for b in range(1, 7))]
     for row in range(2):
@@ -45,14 +45,14 @@ def test_padding_changes_nothing() -> None:
     network = small_network()
     wanted, reached = torch.randn(2, 5), torch.randn(2, 5)
     texts, drafts = [[1, 2, 3, 4], [5]], [[2], [6, 5, 4]]
-    together, _ = network.loss(Task(wanted, drafts, reached), texts)
-    alone = [network.loss(Task(wanted[[i]], drafts[i : i + 1], reached[[i]]), texts[i : i + 1])[0] for i in range(2)]
+    together, _ = network.loss(Request(wanted, drafts, reached), texts)
+    alone = [network.loss(Request(wanted[[i]], drafts[i : i + 1], reached[[i]]), texts[i : i + 1])[0] for i in range(2)]
     assert_allclose(together.item(), (5 * alone[0].item() + 2 * alone[1].item()) / 7, rtol=1e-5)
 
 
 def test_what_it_finds_likely_is_what_the_loss_sees() -> None:
     network = small_network()
-    task, text = Task(torch.randn(1, 5), [[3, 1, 4, 1]], torch.randn(1, 5)), [3, 6, 1]
+    task, text = Request(torch.randn(1, 5), [[3, 1, 4, 1]], torch.randn(1, 5)), [3, 6, 1]
     x, evidence, pointed, answers = network._read(task, [text])
     likely = network._log_likely(x, evidence, pointed)
     assert_allclose(likely.exp().sum(dim=1).detach(), 1, rtol=1e-5)
@@ -67,7 +67,7 @@ def test_an_untrained_network_can_copy() -> None:
     network = InverterNetwork(Settings(dimension=5, vocabulary=50, width=8, layers=1, heads=2, max_tokens=12)).eval()
     network.gate.bias.data.fill_(-5.0)
     drafts = [[7, 8, 9, 7, 8, 3, 7, 8, 4], [5], []]
-    written = network.write(Task(torch.randn(3, 5), drafts, torch.randn(3, 5)))
+    written = network.write(Request(torch.randn(3, 5), drafts, torch.randn(3, 5)))
     assert [row[0] for row in written] == drafts
 
 

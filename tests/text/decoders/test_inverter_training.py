@@ -1,11 +1,9 @@
-"""Texts with words changed, to learn correcting from, and the files that keep them."""
-
-from pathlib import Path
+"""Texts with words changed, to learn correcting from."""
 
 import numpy as np
 import pytest
 
-from mute.text.decoders.inverter_pairs import Pairs, WordEdits, join_pairs, read_pairs, write_pairs
+from mute.text.decoders.inverter_training import WordEdits
 from mute.text.decoders.language import Language
 
 PLACES = ("Rome", "Bonn")
@@ -41,15 +39,3 @@ def test_nothing_known_nothing_changed(edits: WordEdits) -> None:
     assert edits("", rng) == ""
     assert edits("Unknown words!", rng) == "Unknown words!"
     assert WordEdits(Language.learn(["Too few."]))("Too few.", rng) == "Too few."
-
-
-def test_pairs_are_kept(tmp_path: Path) -> None:
-    one = Pairs(np.array([3, 1]), ["a b", "Zoë\n"], np.ones((2, 4), np.float32))
-    write_pairs(tmp_path / "new" / "1.safetensors", one)
-    again = read_pairs(tmp_path / "new" / "1.safetensors")
-    assert again is not None
-    both = join_pairs([one, again])
-    assert both.rows.tolist() == [3, 1, 3, 1] and both.drafts == one.drafts * 2 and both.reached.shape == (4, 4)
-    assert read_pairs(tmp_path / "none") is None
-    (tmp_path / "damaged").write_bytes(b"x" * 99)
-    assert read_pairs(tmp_path / "damaged") is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from difflib import SequenceMatcher
 from importlib import import_module
@@ -16,21 +16,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mute.errors import MuteError, missing_extra
+from mute.rows.validation import check_whole_number
 from mute.storage.files import write_atomically
 from mute.text.decoders.decoder import Decoded, check_wanted, cosines
-from mute.text.encoders.encoder import Encoder
+from mute.text.encoders.encoder import Encoder, Progress
 
 if TYPE_CHECKING:
     from mute.text.decoders.inverter_network import InverterNetwork
 
-__all__ = ["Inverter", "load_tokenizer", "require_packages", "token_ids"]
+__all__ = ["Inverter", "require_packages", "token_ids"]
 
 _VERSION = 2
 _ABOUT, _ARRAYS, _TOKENIZER = "inverter.json", "inverter.safetensors", "tokenizer.json"
 
 # Rows decoded at a time: enough to keep a core busy, few enough for the memory of what is written.
 _ROWS = 64
-
 
 # Cosines of one embedding differ by this much from batch to batch.
 _ROUNDING = 1e-6
@@ -44,22 +44,22 @@ class _Candidate:
 
 
 class Inverter:
-    """Turns embeddings back into texts with a network trained for their encoder; made by `train_inverter` or `load`.
+    """Turns embeddings back into texts with a network trained for their encoder.
 
-    Without sources, the network first guesses texts. Then in each step it corrects the best texts so far: it is shown
-    the wanted embedding e, that of the text, ê, their difference, and the text. All that it writes is encoded, and the
-    `beam` unique texts nearest to e by cosine are kept, older ones among them: the best never gets worse with more
-    steps. Of texts that are equally near, that most like the source is taken. A row of which nothing new is left to
-    correct is done.
+    `train_inverter` and `Inverter.load` make one. Without sources, the network first guesses texts. Then each step
+    corrects the best texts so far: the network sees the wanted embedding e, the embedding ê of the text, e - ê, and the
+    text. All it writes is encoded, and the `beam` unique texts nearest to e by cosine are kept. Older texts stay in the
+    pool, so more steps never make the best text worse. Of texts that are equally near, the one most like the source
+    wins. A row is done when nothing new is left to correct.
 
     Parameters
     ----------
     encoder : Encoder
-        The one that the network was trained for.
+        The encoder that the network was trained for.
     network : InverterNetwork
     tokenizer : tokenizers.Tokenizer
     quality : dict
-        What is known of its quality.
+        Measured quality, if known.
     steps : int, default=5
         Corrections.
     beam : int, default=2
@@ -71,11 +71,16 @@ class Inverter:
     quality_ : dict
         How well it decodes texts held out from training (see `train_inverter`).
 
+    See Also
+    --------
+    EditSearch : edits the source word by word, and needs no training.
+    Vec2Text : the same idea with large published weights.
+
     Notes
     -----
-    Limits: it writes at most `max_tokens` of its training (longer sources are kept unless something shorter comes
-    nearer), and only what resembles its corpus. On other batches, rounding may decide between texts that are equally
-    near.
+    *Limits.* An inverter writes at most the `max_tokens` of its training (it keeps longer sources unless something
+    shorter comes nearer), and only texts like its corpus. In other batches, rounding may decide between texts that are
+    equally near.
     """
 
     def __init__(
@@ -88,21 +93,19 @@ class Inverter:
         steps: int = 5,
         beam: int = 2,
     ) -> None:
-        for name, value, least in (("steps", steps, 0), ("beam", beam, 1)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise MuteError(f"{name} must be a whole number from {least}, not {value!r}")
+        check_whole_number("steps", steps, 0)
+        check_whole_number("beam", beam)
         if beam > network.settings.vocabulary:
             raise MuteError(f"beam must be at most the {network.settings.vocabulary} tokens there are, not {beam}")
-        self.encoder, self.steps, self.beam = encoder, steps, beam
-        self.quality_ = quality
-        self._network, self._tokenizer = network.eval(), tokenizer
+        self.encoder, self.network, self.tokenizer = encoder, network.eval(), tokenizer
+        self.steps, self.beam, self.quality_ = steps, beam, quality
+
+    def __repr__(self) -> str:
+        s = self.network.settings
+        return f"<inverter of {self.encoder.name}: {s.layers} layers of {s.width}, {s.vocabulary} tokens>"
 
     def decode(
-        self,
-        embeddings: ArrayLike,
-        sources: Sequence[str] | None = None,
-        *,
-        progress: Callable[[int, int], object] | None = None,
+        self, embeddings: ArrayLike, sources: Sequence[str] | None = None, *, progress: Progress | None = None
     ) -> Decoded:
         """Find a text for each embedding.
 
@@ -116,7 +119,7 @@ class Inverter:
         Returns
         -------
         Decoded
-            Each row by itself: neither the order nor the number of the others matters, up to rounding.
+            Each row by itself: neither the order nor the number of the other rows matters, up to rounding.
         """
         wanted, given = check_wanted(embeddings, sources, self.encoder)
         best: list[_Candidate] = []
@@ -126,6 +129,10 @@ class Inverter:
             if progress is not None:
                 progress(len(best), len(wanted))
         return Decoded([one.text for one in best], np.array([one.score for one in best], np.float32))
+
+    def guess(self, wanted: NDArray[np.float32], beam: int = 1) -> list[list[str]]:
+        """The texts that the network writes without corrections, the likeliest first, for embeddings (n, D)."""
+        return self._write(wanted, None, None, beam)
 
     def _decode(self, wanted: NDArray[np.float32], sources: list[str] | None) -> list[_Candidate]:
         pools: list[list[_Candidate]] = [[] for _ in wanted]
@@ -139,38 +146,26 @@ class Inverter:
             found: list[list[str]] = [[] for _ in wanted]
             jobs.sort(key=lambda job: len(job[1].text))  # a batch is as wide as its longest draft
             for start in range(0, len(jobs), _ROWS):
-                some = jobs[start : start + _ROWS]
-                written = self._write(
-                    wanted[[row for row, _ in some]],
-                    [one.text for _, one in some],
-                    np.stack([one.embedding for _, one in some]),
-                    self.beam,
-                )
-                for (row, one), texts in zip(some, written, strict=True):
+                rows, drafts = zip(*jobs[start : start + _ROWS], strict=True)
+                reached = np.stack([one.embedding for one in drafts])
+                written = self._write(wanted[list(rows)], [one.text for one in drafts], reached, self.beam)
+                for row, one, texts in zip(rows, drafts, written, strict=True):
                     corrected[row].add(one.text)
                     found[row] += texts
             self._absorb(pools, wanted, found, sources)
         return [pool[0] for pool in pools]
 
-    def guess(self, wanted: NDArray[np.float32], beam: int = 1) -> list[list[str]]:
-        """The texts that the network writes at first sight, the likeliest first, for embeddings of shape (n, D)."""
-        return self._write(wanted, None, None, beam)
-
     def _write(
         self, wanted: NDArray[np.float32], drafts: list[str] | None, reached: NDArray[np.float32] | None, beam: int
     ) -> list[list[str]]:
         import torch
-        from mute.text.decoders.inverter_network import Task
+        from mute.text.decoders.inverter_network import Request
 
-        ids = None if drafts is None else token_ids(self._tokenizer, drafts)
-        task = Task(
-            torch.tensor(wanted, dtype=torch.float32),
-            ids,
-            None if reached is None else torch.tensor(reached, dtype=torch.float32),
-        )
-        found = self._network.write(task, beam)
+        ids = None if drafts is None else token_ids(self.tokenizer, drafts)
+        start = None if reached is None else torch.tensor(reached, dtype=torch.float32)
+        found = self.network.write(Request(torch.tensor(wanted, dtype=torch.float32), ids, start), beam)
         flat = [[token - 1 for token in text] for row in found for text in row]
-        texts = self._tokenizer.decode_batch(flat, skip_special_tokens=False)
+        texts = self.tokenizer.decode_batch(flat, skip_special_tokens=False)
         return [texts[row * beam : (row + 1) * beam] for row in range(len(found))]
 
     def _absorb(
@@ -201,24 +196,23 @@ class Inverter:
             del pool[self.beam :]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the inverter into a folder, made if need be; what says how it all fits together is written last."""
-        from safetensors.numpy import save
+        """Write the inverter into a folder, made if need be; ``inverter.json``, which describes it, comes last."""
+        from safetensors.torch import save
 
         place = Path(folder)
         try:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise MuteError(f"cannot write to {place}: {error.strerror}, so choose another folder") from error
-        arrays = {name: value.numpy() for name, value in self._network.state_dict().items()}
         contents = {
-            _ARRAYS: save({name: np.ascontiguousarray(array) for name, array in arrays.items()}),
-            _TOKENIZER: self._tokenizer.to_str(pretty=False).encode(),
+            _ARRAYS: save({name: array.contiguous() for name, array in self.network.state_dict().items()}),
+            _TOKENIZER: self.tokenizer.to_str(pretty=False).encode(),
         }
         about = {
             "format": "mute inverter",
             "version": _VERSION,
             "encoder": {"name": self.encoder.name, "fingerprint": self.encoder.fingerprint},
-            "settings": asdict(self._network.settings),
+            "settings": asdict(self.network.settings),
             "steps": self.steps,
             "beam": self.beam,
             "quality": self.quality_,
@@ -231,12 +225,7 @@ class Inverter:
 
     @classmethod
     def load(
-        cls,
-        folder: str | os.PathLike[str],
-        encoder: Encoder,
-        *,
-        steps: int | None = None,
-        beam: int | None = None,
+        cls, folder: str | os.PathLike[str], encoder: Encoder, *, steps: int | None = None, beam: int | None = None
     ) -> Inverter:
         """Read an inverter that `save` or `train_inverter` wrote.
 
@@ -244,14 +233,14 @@ class Inverter:
         ----------
         folder : path
         encoder : Encoder
-            The one it was trained for.
+            The encoder that the inverter was trained for.
         steps, beam : int, optional
-            By default what it was saved with.
+            By default the values it was saved with.
 
         Raises
         ------
         MuteError
-            If something is missing or damaged, or the encoder is another one.
+            If a file is missing or damaged, or the encoder is another one.
         """
         require_packages("decoding with an inverter")
         place = Path(folder)
@@ -263,24 +252,18 @@ class Inverter:
                 f"{str(theirs['fingerprint'])[:12]}, not for {encoder.name} with {str(encoder.fingerprint)[:12]}: "
                 "load the encoder it was trained for, with the same pooling and max_tokens"
             )
-        contents = {name: _read_checked(place / name, about["sha256"].get(name)) for name in (_ARRAYS, _TOKENIZER)}
         try:
-            network = _network(about["settings"], contents[_ARRAYS])
-            tokenizer = load_tokenizer(contents[_TOKENIZER])
-            if tokenizer.get_vocab_size() + 1 != network.settings.vocabulary:
-                raise ValueError("its tokenizer knows other tokens than its network")
+            network, tokenizer = _read_parts(place, about)
             if encoder.dimension not in (None, network.settings.dimension):
                 raise ValueError("its network is for embeddings of another width")
+        except OSError as error:
+            raise MuteError(f"{error.filename} cannot be read ({error.strerror}): train the inverter again") from error
         except Exception as error:
             # Broad on purpose: tokenizers, safetensors and torch each raise their own types.
             raise MuteError(f"the inverter of {place} is damaged ({error}): train it again") from error
         steps = about["steps"] if steps is None else steps
         beam = about["beam"] if beam is None else beam
         return cls(encoder, network, tokenizer, dict(about["quality"]), steps=steps, beam=beam)
-
-    def __repr__(self) -> str:
-        s = self._network.settings
-        return f"<inverter of {self.encoder.name}: {s.layers} layers of {s.width}, {s.vocabulary} tokens>"
 
 
 def require_packages(purpose: str, **extras: str) -> None:
@@ -292,20 +275,13 @@ def require_packages(purpose: str, **extras: str) -> None:
             raise missing_extra(package, extra, purpose) from None
 
 
-def load_tokenizer(content: bytes) -> Any:
-    """The tokenizer of the bytes of a tokenizer.json."""
-    from tokenizers import Tokenizer
-
-    return Tokenizer.from_str(content.decode())
-
-
 def token_ids(tokenizer: Any, texts: list[str]) -> list[list[int]]:
-    """Ids as the network knows them: 0 ends a text, the tokenizer's own count from 1."""
+    """Token ids of the network: 0 ends a text, the ids of the tokenizer count from 1."""
     return [[token + 1 for token in one.ids] for one in tokenizer.encode_batch(texts)]
 
 
 def _least_change_first(pool: list[_Candidate], source: str) -> None:
-    """Of the best that are equally near, as encoders that see no capitals make them, put that like the source first."""
+    """Encoders that ignore capitals make several texts equally near: put the one most like the source first."""
     equal = [one for one in pool if one.score > pool[0].score - _ROUNDING]
     if len(equal) > 1:
         best = max(equal, key=lambda one: SequenceMatcher(None, source, one.text, autojunk=False).ratio())
@@ -315,49 +291,46 @@ def _least_change_first(pool: list[_Candidate], source: str) -> None:
 
 def _read_about(place: Path) -> dict[str, Any]:
     try:
-        about = json.loads((place / _ABOUT).read_text(encoding="utf-8"))
+        about = json.loads((place / _ABOUT).read_bytes())
     except OSError as error:
         raise MuteError(f"{place} holds no trained inverter ({_ABOUT}: {error.strerror}): train one there") from error
     except ValueError as error:
-        raise MuteError(f"{place / _ABOUT} cannot be read ({error}): train it again") from error
-    kinds = {"encoder": dict, "settings": dict, "quality": dict, "sha256": dict, "steps": int, "beam": int}
+        raise MuteError(f"{place / _ABOUT} cannot be read ({error}): train the inverter again") from error
     if not isinstance(about, dict) or about.get("format") != "mute inverter":
-        raise MuteError(f"{place / _ABOUT} does not tell of an inverter: give the folder of `train_inverter`")
-    if about.get("version") != _VERSION:
-        raise MuteError(
-            f"the inverter of {place} has version {about.get('version')!r}, this mute reads version {_VERSION}"
-        )
+        raise MuteError(f"{place / _ABOUT} does not describe an inverter: give the folder of `train_inverter`")
+    if (version := about.get("version")) != _VERSION:
+        raise MuteError(f"the inverter of {place} has version {version!r}, this mute reads version {_VERSION}")
+    kinds = {"encoder": dict, "settings": dict, "quality": dict, "sha256": dict, "steps": int, "beam": int}
     wrong = [name for name, kind in kinds.items() if not isinstance(about.get(name), kind)]
     if wrong or not {"name", "fingerprint"} <= set(about["encoder"]):
-        raise MuteError(f"{place / _ABOUT} is damaged ({', '.join(wrong) or 'encoder'}): train it again")
+        raise MuteError(f"{place / _ABOUT} is damaged ({', '.join(wrong) or 'encoder'}): train the inverter again")
     return about
 
 
-def _read_checked(path: Path, sha256: str | None) -> bytes:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise MuteError(f"{path} cannot be read ({error.strerror}): train the inverter again") from error
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise MuteError(f"{path} does not match its checksum: it is damaged or from another training")
-    return content
-
-
-def _network(settings: dict[str, Any], content: bytes) -> InverterNetwork:
-    """The network of a file; raises whatever is wrong with it."""
-    from safetensors.numpy import load
+def _read_parts(place: Path, about: dict[str, Any]) -> tuple[InverterNetwork, Any]:
+    """The network and the tokenizer of a folder; raises whatever is wrong with them."""
+    from safetensors.torch import load
+    from tokenizers import Tokenizer
 
     import torch
     from mute.text.decoders.inverter_network import InverterNetwork, Settings
 
-    if any(isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in settings.values()):
+    contents = {name: (place / name).read_bytes() for name in (_ARRAYS, _TOKENIZER)}
+    for name, content in contents.items():
+        if hashlib.sha256(content).hexdigest() != about["sha256"].get(name):
+            raise ValueError(f"{name} does not match its checksum")
+    sizes = about["settings"]
+    if any(isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in sizes.values()):
         raise ValueError("its settings are not whole numbers")
-    arrays = load(content)
-    bad = [name for name, array in arrays.items() if array.dtype != np.float32 or not np.isfinite(array).all()]
-    if bad:
-        raise ValueError(f"{bad[0]} has values that are not finite, or not of single precision")
-    # Shapes first: settings that ask for more than the file holds must not take the memory.
+    arrays = load(contents[_ARRAYS])
+    for name, array in arrays.items():
+        if array.dtype != torch.float32 or not array.isfinite().all():
+            raise ValueError(f"{name} has values that are not finite, or not of single precision")
+    # Shapes first: settings that ask for more than the file has must not take the memory.
     with torch.device("meta"):
-        network = InverterNetwork(Settings(**settings))
-    network.load_state_dict({name: torch.tensor(array) for name, array in arrays.items()}, assign=True)
-    return network
+        network = InverterNetwork(Settings(**sizes))
+    network.load_state_dict(arrays, assign=True)
+    tokenizer = Tokenizer.from_str(contents[_TOKENIZER].decode())
+    if tokenizer.get_vocab_size() + 1 != network.settings.vocabulary:
+        raise ValueError("its tokenizer knows other tokens than its network")
+    return network, tokenizer

@@ -23,9 +23,12 @@ from mute.text.encoders.folders import Folder, why_not
 from mute.text.encoders.transformer import build_graph
 from mute.text.encoders.weights import read_weights
 
-__all__ = ["Encoder", "FunctionEncoder", "Progress", "check_texts", "load_encoder", "unit"]
+__all__ = [
+    "Encoder", "FunctionEncoder", "Progress", "Stages", "check_texts", "counted", "hash_texts", "load_encoder", "unit",
+]  # fmt: skip
 
 Progress = Callable[[int, int], object]
+Stages = Callable[[str, float], None]
 
 # Encoders that `mute data prepare` fetches.
 _PREPARED = ("minilm", "mpnet")
@@ -415,6 +418,20 @@ class _SentenceTransformer(Encoder):
             why = (str(error).splitlines() or [type(error).__name__])[0][:200]
             raise MuteError(f"{self.name} does not show its tokens ({why}): take another encoder") from error
         return out
+
+
+def counted(stages: Stages, stage: str) -> Progress:
+    """Counts of texts, reported as shares of a stage."""
+    return lambda done, total: stages(stage, done / max(total, 1))
+
+
+def hash_texts(texts: list[str], key: str = "") -> str:
+    """A hash of the key and of the texts in their order, each with its length so that no two lists look alike."""
+    digest = hashlib.sha256(key.encode())
+    for text in texts:
+        raw = text.encode()
+        digest.update(len(raw).to_bytes(8, "little") + raw)
+    return digest.hexdigest()
 
 
 def unit(rows: NDArray[np.floating]) -> NDArray[np.float32]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.storage.files import write_atomically
-from mute.text.encoders.encoder import Encoder, Progress, check_texts, load_encoder
+from mute.text.encoders.encoder import Encoder, Progress, check_texts, hash_texts, load_encoder
 
 __all__ = ["encode", "forget"]
 
@@ -109,13 +108,7 @@ def forget(cache: str | os.PathLike[str]) -> None:
 
 def _places(cache: Path, fingerprint: str, texts: list[str]) -> tuple[Path, Path]:
     """Where the embeddings of these texts are kept: the one file, and the folder of its blocks."""
-    digest = hashlib.sha256(fingerprint.encode())
-    for text in texts:
-        # With its length, so that no two lists of texts look alike when joined.
-        raw = text.encode()
-        digest.update(len(raw).to_bytes(8, "little"))
-        digest.update(raw)
-    key = digest.hexdigest()[:32]
+    key = hash_texts(texts, fingerprint)[:32]
     return cache / f"{key}.npy", cache / f"{key}.parts"
 
 

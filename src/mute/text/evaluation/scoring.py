@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.text.counterfactual import Counterfactuals, Stages, TextCounterfactual
+from mute.text.counterfactual import Counterfactuals, TextCounterfactual
 from mute.text.decoders.decoder import cosines
-from mute.text.encoders.encoder import Encoder, check_texts
+from mute.text.encoders.encoder import Encoder, Stages, check_texts
 
 __all__ = ["COLUMNS", "Evaluation", "evaluate_texts", "score_texts"]
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from configparser import ConfigParser
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from mute.errors import missing_extra
 
-__all__ = ["GENDER", "split_sentences", "split_words", "title_words"]
+__all__ = ["GENDER", "split_sentences", "split_words", "title_words", "word_lists"]
 
 # The words by which the paper tells the gender of a text.
 GENDER: Mapping[str, frozenset[str]] = {
@@ -18,19 +20,14 @@ GENDER: Mapping[str, frozenset[str]] = {
 }
 
 
-def _set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
+def word_lists(section: str) -> dict[str, list[list[str]]]:
+    """The lists of a section of ``word_lists.ini``, each as groups of words that commas separate."""
+    parser = ConfigParser(interpolation=None)
+    parser.read_string(files("mute.text").joinpath("word_lists.ini").read_text(encoding="utf-8"))
+    return {name: [group.split() for group in text.split(",")] for name, text in parser[section].items()}
 
 
-# Words whose full stop belongs to them; those before names never end a sentence.
-_BEFORE_NAMES = _set("capt col dr drs fr gen gov hon lt maj messrs mr mrs ms mt prof rep rev sen sgt st")
-_ABBREVIATIONS = _BEFORE_NAMES | _set("""
-    a.m apr aug ave b.a bros cf co corp d.c dec dept e.g etc feb fig i.e inc jan jr ltd m.b.a m.d no nov oct p.m ph.d
-    sep sept sr u.k u.n u.s vs
-""")
-
-# After an abbreviation that may end a sentence, one of these, capitalised, begins the next.
-_STARTERS = _set("a after an as at by for he her his in it mr mrs ms she since the they this we when you")
+_BEFORE_NAMES, _MAY_END, _STARTERS = (frozenset(words) for [words] in word_lists("sentences").values())
 
 # A word with a mark that may end a sentence, closing quotes or brackets, and the first word of what follows.
 _BREAK = re.compile(r"(?P<word>\S*?)(?P<mark>[.!?]+)(?P<close>[\"'”’)\]]*)\s+(?=(?P<next>\S+))")
@@ -102,7 +99,7 @@ def _ends(word: str, mark: str, following: str) -> bool:
     plain = word.lstrip("\"'“‘([").lower()
     if plain in _BEFORE_NAMES or (len(plain) == 1 and plain.isalpha()):
         return False
-    return plain not in _ABBREVIATIONS or (following[0].isupper() and following.strip(".,").lower() in _STARTERS)
+    return plain not in _MAY_END or (following[0].isupper() and following.strip(".,").lower() in _STARTERS)
 
 
 @cache
