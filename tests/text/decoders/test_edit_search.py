@@ -164,9 +164,9 @@ def test_damaged_states_are_refused(search, encoder, harm):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"candidates": 0}, "candidates must be a whole number from 1, not 0"),
+        ({"candidates": 0}, "candidates must be a whole number of at least 1, not 0"),
         ({"beam": 1.5}, "beam must be a whole number"),
-        ({"reach": -1}, "reach must be a number from 0, not -1"),
+        ({"reach": -1}, "reach must be a number of at least 0, not -1"),
         ({"fluency": float("nan")}, "fluency must be"),
         ({"kinship": True}, "kinship must be"),
     ],

@@ -69,7 +69,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     names = ("vec2text.py", *(f"{about.name}/{name}" for name in ("METADATA", "LICENSE", "RECORD")))
     (about / "RECORD").write_text("".join(f"{name},,\n" for name in names))
     monkeypatch.syspath_prepend(shelf)
-    monkeypatch.setattr(adapter, "_told", False)
+    monkeypatch.setattr(adapter, "_noticed", False)
     sys.modules.pop("vec2text", None)
     import vec2text  # type: ignore[import-not-found]
 

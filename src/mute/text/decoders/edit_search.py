@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mute.errors import MuteError
+from mute.rows.validation import check_number, check_whole_number
 from mute.text.decoders.decoder import Decoded, check_wanted, cosines
-from mute.text.decoders.edits import Change, Edit, apply_edits
+from mute.text.decoders.edits import Costs, Edit, PricedEdits, Proposer, apply_edits
 from mute.text.decoders.language import Language, tokenise
-from mute.text.decoders.proposals import Costs, Proposer
 from mute.text.encoders.encoder import Encoder, Progress, check_texts, unit
 
 __all__ = ["EditSearch"]
@@ -28,7 +28,7 @@ _JOINED = 6
 
 @dataclass(frozen=True)
 class _State:
-    """A text on its way: its embedding of length 1, its cosine to the aim, what its changes have cost."""
+    """A text of the search: its embedding of length 1, its cosine to the aim, what its edits have cost."""
 
     text: str
     embedding: NDArray[np.float32]
@@ -40,21 +40,11 @@ class _State:
         return self.cosine - self.cost
 
 
-_New = tuple[str, _State, Change]
+_New = tuple[str, _State, PricedEdits]
 _Vectors = dict[str, NDArray[np.float32]]
 
-_SETTINGS = (
-    "candidates",
-    "beam",
-    "rounds",
-    "reach",
-    "change",
-    "kinship",
-    "length",
-    "fluency",
-    "slack",
-    "vocabulary",
-)
+_COUNTS, _COSTS = ("candidates", "beam", "rounds", "vocabulary"), ("change", "kinship", "length", "fluency", "slack")
+_SETTINGS = (*_COUNTS, "reach", *_COSTS)
 
 
 class EditSearch:
@@ -64,14 +54,14 @@ class EditSearch:
 
     .. math:: \cos(E(text), aim) - \text{cost of the edits}, \qquad aim = E(source) + reach\,(wanted - E(source))
 
-    grows, with a beam search that ends when nothing helps any more. What may be put in comes from a corpus: its
-    vocabulary, which words are used alike, and which follow which. There is no list of words for any concept, and
-    nothing of the encoder is needed but that it encodes.
+    grows, with a beam search that ends when no edit helps. The words to put in come from a corpus: its vocabulary,
+    which words are used alike, and which follow which. There is no list of words for any concept, and the encoder only
+    has to encode.
 
     Parameters
     ----------
     encoder : Encoder
-        What made the embeddings.
+        The encoder that made the embeddings.
     candidates : int, default=32
         Texts encoded in each round for each source: the work, and the width of the search.
     beam : int, default=2
@@ -79,30 +69,28 @@ class EditSearch:
     rounds : int, default=12
         Most rounds; most searches end after three.
     reach : float, default=2.0
-        How far beyond the wanted embedding to aim. Maps between classes move less than a change of every word that
-        speaks of the concept does, since texts of a class speak of it more or less; with 1, words that add little are
-        left as they were.
+        How far to go towards the wanted embedding, and beyond it. Maps between classes move an embedding less than a
+        change of every word of the concept does. With 1, words that add little stay.
     change : float, default=0.001
         What each edit costs, in cosine.
     kinship : float, default=0.08
-        What it costs, besides, to put in the place of a word another that is used altogether differently.
+        What it costs, besides, to replace a word by one that is used altogether differently.
     length : float, default=0.05
         What it costs to put in a word or to take one away.
     fluency : float, default=0.003
         What it costs to make neighbours less likely, for each factor of e beyond `slack`.
     slack : float, default=2.0
-        So much less likely, in the logarithm, neighbours may become for nothing.
+        Neighbours may become this much less likely, in the logarithm, at no cost.
     vocabulary : int, default=10000
         Most words of the corpus to choose from; the most frequent, from five occurrences on.
 
     Notes
     -----
-    *Limits.* It starts from the source, so that a counterfactual that needs another order of words, or words that the
+    *Limits.* The search starts from the source: a counterfactual that needs another order of words, or words that the
     corpus does not have, is out of reach. Neighbouring words agree with each other; nothing checks the grammar of a
-    whole sentence. Where the encoder hardly notices a word, it stays. Costs were chosen for gender, on sentences of BUG
-    set aside; for other concepts they are a start.
-
-    *Cost.* About 60 texts encoded for each source; learning the language of 100,000 sentences takes half a minute.
+    whole sentence. A word that the encoder hardly notices stays. Costs were chosen for gender, on held-out sentences of
+    BUG; for other concepts they are a start. The search encodes about 60 texts for each source, and learning the
+    language of 100,000 sentences takes half a minute.
 
     Examples
     --------
@@ -129,22 +117,13 @@ class EditSearch:
         slack: float = 2.0,
         vocabulary: int = 10_000,
     ) -> None:
-        for name, count in (
-            ("candidates", candidates),
-            ("beam", beam),
-            ("rounds", rounds),
-            ("vocabulary", vocabulary),
-        ):
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise MuteError(f"{name} must be a whole number from 1, not {count!r}")
-        costs = {"change": change, "kinship": kinship, "length": length, "fluency": fluency, "slack": slack}
-        for name, cost in ({"reach": reach} | costs).items():
-            if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < np.inf:
-                raise MuteError(f"{name} must be a number from 0, not {cost!r}")
-        self.encoder = encoder
+        self.encoder, self.vocabulary = encoder, vocabulary
         self.candidates, self.beam, self.rounds, self.reach = candidates, beam, rounds, reach
         self.change, self.kinship, self.length, self.fluency, self.slack = change, kinship, length, fluency, slack
-        self.vocabulary = vocabulary
+        for name in _COUNTS:
+            check_whole_number(name, getattr(self, name))
+        for name in ("reach", *_COSTS):
+            check_number(name, getattr(self, name), "of at least 0", lambda value: value >= 0)
 
     def fit(self, texts: Sequence[str], embeddings: Any = None, *, progress: Progress | None = None) -> Self:
         """Learn words and their neighbours from a corpus.
@@ -154,12 +133,8 @@ class EditSearch:
         texts : sequence of str
             In the language, and of the kind, of what will be decoded. A few thousand are a start.
         embeddings : ignored
-            Here so that all decoders are fitted alike.
+            All decoders are fitted with the same arguments.
         progress : function (texts done, texts in all), optional
-
-        Returns
-        -------
-        EditSearch
         """
         language = Language.learn(check_texts(texts), self.vocabulary, progress=progress)
         if not any(word.isalpha() for word in language.words):
@@ -167,12 +142,11 @@ class EditSearch:
         return self._with(language, self.encoder(language.words))
 
     def _with(self, language: Language, vectors: NDArray[np.float32]) -> Self:
-        costs = Costs(self.change, self.kinship, self.length, self.fluency, self.slack)
-        self._proposer = Proposer(language, vectors, costs)
+        self._proposer = Proposer(language, vectors, Costs(*(getattr(self, name) for name in _COSTS)))
         return self
 
     def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """What is to be saved: arrays, and settings that can be written as JSON."""
+        """What a file keeps: arrays, and settings that can be written as JSON."""
         language = self._learnt().language
         names = json.dumps([language.words, language.forms], ensure_ascii=False).encode()
         arrays: dict[str, NDArray[Any]] = {
@@ -207,20 +181,7 @@ class EditSearch:
     def decode(
         self, embeddings: ArrayLike, sources: Sequence[str] | None = None, *, progress: Progress | None = None
     ) -> Decoded:
-        """Find a text for each embedding.
-
-        Parameters
-        ----------
-        embeddings : array-like of shape (n, D)
-            What the texts should be encoded to.
-        sources : sequence of n str
-            Where to start.
-        progress : function (texts done, texts in all), optional
-
-        Returns
-        -------
-        Decoded
-        """
+        """Find a text for each embedding (n, D) by edits of its source; `progress` gets texts done and texts in all."""
         self._learnt()
         wanted, given = check_wanted(embeddings, sources, self.encoder)
         if given is None:
@@ -244,12 +205,13 @@ class EditSearch:
     def _search(self, sources: list[str], wanted: NDArray[np.float32]) -> list[_State]:
         first = self.encoder(sources)
         aims = unit(first + self.reach * (wanted - first))
-        unknown = self._unknown(sources)
+        unknown: _Vectors = {}
         searches = [_Search(self, *row, unknown) for row in zip(sources, unit(first), aims, strict=True)]
         for _ in range(self.rounds):
             active = [search for search in searches if not search.ended]
             if not active:
                 break
+            self._learn_unknown([state.text for search in active for state in search.beam], unknown)
             for propose in (_Search.single, _Search.joined):
                 made = [(search, *new) for search in active for new in propose(search)]
                 if not made:
@@ -261,12 +223,13 @@ class EditSearch:
                 search.end_round()
         return [search.beam[0] for search in searches]
 
-    def _unknown(self, texts: list[str]) -> _Vectors:
-        """Embeddings of words that the vocabulary does not have."""
-        words = sorted({token.word for text in texts for token in tokenise(text)})
+    def _learn_unknown(self, texts: list[str], unknown: _Vectors) -> None:
+        """Add the embeddings of words that the vocabulary does not have."""
+        words = sorted({token.word for text in texts for token in tokenise(text)} - unknown.keys())
         language = self._learnt().language
         new = [word for word, at in zip(words, language.ids(words), strict=True) if at > language.edge]
-        return dict(zip(new, self.encoder(new), strict=True)) if new else {}
+        if new:
+            unknown.update(zip(new, self.encoder(new), strict=True))
 
 
 class _Search:
@@ -279,7 +242,7 @@ class _Search:
         self.beam = [_State(text, embedding, float(embedding @ aim), 0.0)]
         self.ended = self._arrived()
         self._tried = {text}
-        self._found: list[tuple[_State, _State, Change]] = []
+        self._found: list[tuple[_State, _State, PricedEdits]] = []
 
     def single(self) -> list[_New]:
         """The most promising changes of each text of the beam."""
@@ -303,17 +266,17 @@ class _Search:
                 if len(edits) >= _JOINED or any(a.meets(b) for a in edits for b in change.edits):
                     continue
                 edits, cost = edits + change.edits, cost + change.cost
-                out += self._new(parent, Change(edits, cost))
+                out += self._new(parent, PricedEdits(edits, cost))
         return out
 
-    def _new(self, parent: _State, change: Change) -> list[_New]:
+    def _new(self, parent: _State, change: PricedEdits) -> list[_New]:
         text = apply_edits(parent.text, change.edits, self._by._learnt().language)
         if text in self._tried:
             return []
         self._tried.add(text)
         return [(text, parent, change)]
 
-    def add(self, text: str, embedding: NDArray[np.float32], parent: _State, change: Change) -> None:
+    def add(self, text: str, embedding: NDArray[np.float32], parent: _State, change: PricedEdits) -> None:
         """Take note of a candidate that has been encoded."""
         state = _State(text, embedding, float(embedding @ self._aim), parent.cost + change.cost)
         self._found.append((state, parent, change))

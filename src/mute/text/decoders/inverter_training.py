@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -160,7 +161,10 @@ def train_inverter(
         raise MuteError(f"width must be a multiple of heads; {width} is not a multiple of {heads}")
     for name, number in {"minutes": 1.0 if minutes is None else minutes, "learning_rate": learning_rate}.items():
         check_number(name, number, "above 0", lambda value: value > 0)
-    command = _Command(hash_texts(given), encoder.fingerprint, minutes=minutes, learning_rate=learning_rate, **counts)
+    # All that decides the result: a folder belongs to one command.
+    command = SimpleNamespace(
+        texts=hash_texts(given), encoder=encoder.fingerprint, minutes=minutes, learning_rate=learning_rate, **counts
+    )
     home = Path(folder)
     if _claim(home, command):
         return Inverter.load(home, encoder)
@@ -177,34 +181,14 @@ def train_inverter(
     return Inverter.load(home, encoder)
 
 
-@dataclass(frozen=True)
-class _Command:
-    """All that decides the result; a folder belongs to one command."""
-
-    texts: str
-    encoder: str
-    vocabulary: int
-    width: int
-    layers: int
-    heads: int
-    max_tokens: int
-    minutes: float | None
-    epochs: int
-    rounds: int
-    pairs: int
-    batch_size: int
-    learning_rate: float
-    random_state: int
-
-
-def _claim(home: Path, command: _Command) -> bool:
+def _claim(home: Path, command: SimpleNamespace) -> bool:
     """Make the folder of the command, or check that it belongs to the command; whether its training is done."""
-    path, mine = home / _COMMAND, asdict(command)
+    path, mine = home / _COMMAND, vars(command)
     try:
         home.mkdir(parents=True, exist_ok=True)
+        if not path.exists() and any(home.iterdir()):
+            raise MuteError(f"{home} holds other files: give a new or empty folder to train in")
         if not path.exists():
-            if any(home.iterdir()):
-                raise MuteError(f"{home} holds other files: give a new or empty folder to train in")
             with write_atomically(path) as file:
                 file.write(json.dumps(mine, indent=1, default=int).encode())
         theirs = json.loads(path.read_bytes())
@@ -232,7 +216,7 @@ class _Corpus:
 
 
 def _prepare(
-    texts: list[str], encoder: Encoder, embeddings: ArrayLike | None, home: Path, command: _Command, report: Stages
+    texts: list[str], encoder: Encoder, embeddings: ArrayLike | None, home: Path, command: Any, report: Stages
 ) -> _Corpus:
     first: dict[str, int] = {}
     for row, text in enumerate(texts):
@@ -402,7 +386,7 @@ class _Training:
     """One training: its network, how far it is, and its checkpoints."""
 
     def __init__(
-        self, corpus: _Corpus, encoder: Encoder, command: _Command, home: Path, report: Stages, stop: Stop
+        self, corpus: _Corpus, encoder: Encoder, command: SimpleNamespace, home: Path, report: Stages, stop: Stop
     ) -> None:
         import torch
 
@@ -584,7 +568,7 @@ class _Training:
             raise MuteError(f"{self._checkpoint} is damaged ({error}): remove it to train from the start") from error
 
 
-def _new_network(corpus: _Corpus, command: _Command) -> InverterNetwork:
+def _new_network(corpus: _Corpus, command: SimpleNamespace) -> InverterNetwork:
     import torch
     from mute.text.decoders.inverter_network import END, InverterNetwork, Settings
 

@@ -1,7 +1,7 @@
 """Decode with vec2text (Morris et al., 2023), for users who have its package and its weights.
 
-Neither comes with this package, and neither is fetched: the licence of vec2text is its own, and it asks something of
-those who use it, which is said once.
+Neither comes with this package, and neither is fetched. vec2text has a licence of its own; a notice says once what it
+asks of its users.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mute.errors import MuteError
+from mute.rows.validation import check_whole_number
 from mute.text.decoders.decoder import Decoded, check_wanted, cosines
 from mute.text.encoders.encoder import Encoder
 
@@ -29,7 +30,7 @@ _PUBLISHED = {
 }
 _PARTS = ("hypothesizer", "corrector")
 
-_told = False
+_noticed = False
 
 
 class LicenceNotice(UserWarning):
@@ -37,34 +38,33 @@ class LicenceNotice(UserWarning):
 
 
 class Vec2Text:
-    """Turns embeddings back into texts with the weights of vec2text, by its package.
+    """Turns embeddings back into texts with the package and the weights of vec2text.
 
     Parameters
     ----------
     model : path, pair of paths, or corrector
-        The folders of the two models of vec2text, as ``save_pretrained`` writes them: one folder that holds both as
-        ``hypothesizer`` and ``corrector``, or the two. Only weights in safetensors are read. Or the object that
+        The folders of the two models of vec2text, as ``save_pretrained`` writes them: one folder with both as
+        ``hypothesizer`` and ``corrector``, or the two folders. Only weights in safetensors are read. Or the object that
         ``vec2text.load_corrector`` gives.
     encoder : Encoder
-        The one that the weights were trained for, to score texts with. For the published ones, of ``gtr-base``, that is
+        The encoder that the weights were trained for, to score texts with. The published ``gtr-base`` weights need
         GTR-T5-base: 768 columns, mean-pooled, without its dense layer, not normalised.
     steps : int, default=20
-        Corrections; with 0, the hypothesizer's first guess is taken.
+        Corrections; with 0, the result is the hypothesizer's first guess.
     beam : int, default=2
         Texts kept from step to step.
     batch_size : int, default=64
     quiet : bool, default=False
         Leave out the `LicenceNotice`, a warning given once.
 
-    Raises
-    ------
-    MuteError
-        If the package or a folder is missing, or the encoder is of another width than the weights.
+    See Also
+    --------
+    Inverter : a small network of the same kind, trained here for any encoder.
 
     Notes
     -----
-    Limits: sources are not used; the published weights know texts of up to 32 tokens. Their models look for the encoder
-    that they were trained with under its name, which the ``transformers`` package must find without help from here.
+    *Limits.* Sources are not used. The published weights know texts of up to 32 tokens. Their models look for the
+    encoder that they were trained with under its name, which the ``transformers`` package must find by itself.
     """
 
     def __init__(
@@ -78,30 +78,21 @@ class Vec2Text:
         quiet: bool = False,
     ) -> None:
         for name, value, least in (("steps", steps, 0), ("beam", beam, 1), ("batch_size", batch_size, 1)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise MuteError(f"{name} must be a whole number from {least}, not {value!r}")
-        self.encoder, self.steps, self.beam = encoder, steps, beam
-        self._batch_size = batch_size
-        self._package = _package()
+            check_whole_number(name, value, least)
+        self.encoder, self.steps, self.beam, self._batch_size = encoder, steps, beam, batch_size
+        try:
+            self._package = import_module("vec2text")
+        except ImportError as error:
+            raise MuteError(
+                f"decoding with vec2text needs its package ({error}): pip install vec2text, and mind its licence"
+            ) from error
         if not quiet:
-            _tell_licence()
+            _give_notice()
         self._corrector = _load(self._package, model) if isinstance(model, str | os.PathLike | tuple) else model
         self._check_width(encoder.dimension, f"{encoder.name} has")
 
     def decode(self, embeddings: ArrayLike, sources: Sequence[str] | None = None) -> Decoded:
-        """Find a text for each embedding.
-
-        Parameters
-        ----------
-        embeddings : array-like of shape (n, D)
-        sources : sequence of n str, optional
-            Not used.
-
-        Returns
-        -------
-        Decoded
-            With scores of the encoder given here.
-        """
+        """Find a text for each embedding; sources are not used, and scores are those of the encoder given here."""
         import torch
 
         wanted, _ = check_wanted(embeddings, sources, self.encoder)
@@ -126,21 +117,12 @@ class Vec2Text:
         needed = getattr(model, "embedder_dim", None)
         if width is None or needed is None or width == needed:
             return
-        name = getattr(getattr(model, "config", None), "embedder_model_name", None)
-        known = _PUBLISHED.get(needed, "its name is not told")
+        names = [getattr(getattr(model, "config", None), "embedder_model_name", None), _PUBLISHED.get(needed)]
+        known = ", for the published weights ".join(name for name in names if name) or "its name is not known"
         raise MuteError(
             f"{who} {width} columns, and these weights of vec2text need the {needed} of the encoder they were trained "
-            f"for: {name or known}" + (f", for the published weights {known}" if name and needed in _PUBLISHED else "")
+            f"for: {known}"
         )
-
-
-def _package() -> Any:
-    try:
-        return import_module("vec2text")
-    except ImportError as error:
-        raise MuteError(
-            f"decoding with vec2text needs its package ({error}): pip install vec2text, and mind its licence"
-        ) from error
 
 
 def _load(package: Any, model: Any) -> Any:
@@ -155,29 +137,27 @@ def _load(package: Any, model: Any) -> Any:
             raise MuteError(f"{folder} holds no weights in safetensors: save the {part} in that format")
     kinds = (package.models.InversionModel, package.models.CorrectorEncoderModel)
     try:
-        models = [
-            kind.from_pretrained(str(folder), use_safetensors=True) for kind, folder in zip(kinds, folders, strict=True)
-        ]
-        return package.load_corrector(*models)
+        pairs = zip(kinds, folders, strict=True)
+        return package.load_corrector(*(kind.from_pretrained(str(at), use_safetensors=True) for kind, at in pairs))
     except Exception as error:
         # Broad on purpose: files, settings and torch each raise their own types.
         why = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise MuteError(f"vec2text cannot load {' and '.join(map(str, folders))} ({why})") from error
 
 
-def _tell_licence() -> None:
-    global _told
-    if _told:
+def _give_notice() -> None:
+    global _noticed
+    if _noticed:
         return
-    _told = True
+    _noticed = True
     name = _licence()
-    said = f"vec2text is used under its own licence: {name}."
+    notice = f"vec2text is used under its own licence: {name}."
     if name.startswith("Software for Open Models"):
-        said += (
+        notice += (
             " Whoever uses a model through it, be it only to decode, must make that model and its weights public under"
             " open terms; read the licence before you use it."
         )
-    warnings.warn(said + " (quiet=True leaves this notice out.)", LicenceNotice, stacklevel=3)
+    warnings.warn(notice + " (quiet=True leaves this notice out.)", LicenceNotice, stacklevel=3)
 
 
 def _licence() -> str:
@@ -189,8 +169,7 @@ def _licence() -> str:
     for file in package.files or []:
         if file.name.upper().startswith(("LICENSE", "LICENCE")) and ".dist-info" in str(file):
             lines = Path(str(file.locate())).read_text(encoding="utf-8").split("\n")
-            found = next((line.strip() for line in lines if line.strip()), None)
-            if found:
+            if found := next((line.strip() for line in lines if line.strip()), None):
                 return found
     fields = [name for name in ("License-Expression", "License") if name in package.metadata]
     return package.metadata[fields[0]] if fields else "see the package"

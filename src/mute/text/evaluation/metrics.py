@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError, missing_extra
-from mute.text.evaluation.pairs import check_pairs, check_some
 from mute.text.evaluation.token_matching import BertScore, bertscore
-from mute.text.evaluation.words import GENDER, title_words
+from mute.text.evaluation.words import GENDER, check_pairs, check_some, title_words
 
 __all__ = [
     "BertScore",
@@ -75,11 +74,11 @@ class SubstitutionRate:
     rate : float
         The paper's r_g: the mean over all texts, where a text without any word of the concept counts as 0.
     rate_with_markers : float
-        The mean over the texts that have one; not a number if none has.
+        The mean over the texts with such a word; NaN if there are none.
     n_with_markers : int
-        How many that are.
+        The number of these texts.
     per_text : ndarray of shape (n,)
-        The share in each text; not a number in those without such a word.
+        The share in each text; NaN in texts without such a word.
     """
 
     rate: float
@@ -96,16 +95,7 @@ def bleu(hyps: Sequence[str], refs: Sequence[str]) -> Bleu:
     hyps : sequence of n str
         The texts to judge; empty ones are allowed.
     refs : sequence of n str
-        What they should be.
-
-    Returns
-    -------
-    Bleu
-
-    Raises
-    ------
-    MuteError
-        If there are no texts, not as many of one as of the other, or a reference is empty.
+        What they should be; none may be empty.
 
     Examples
     --------
@@ -132,17 +122,12 @@ def rouge(hyps: Sequence[str], refs: Sequence[str]) -> dict[str, RougeScore]:
     hyps : sequence of n str
         The texts to judge. One without words (empty, or only full stops) scores 0.
     refs : sequence of n str
-        What they should be.
+        What they should be; none may be empty.
 
     Returns
     -------
     dict
         A `RougeScore` for each of ``"rouge-1"``, ``"rouge-2"`` and ``"rouge-l"``.
-
-    Raises
-    ------
-    MuteError
-        If there are no texts, not as many of one as of the other, or a reference is empty.
 
     Notes
     -----
@@ -217,7 +202,7 @@ def substitution_rate(
     targets: Hashable | Sequence[Hashable],
     words: Mapping[Any, Iterable[str]] = GENDER,
 ) -> SubstitutionRate:
-    """How many of the words that tell the concept tell the wanted value: the paper's r_g.
+    """The share of words of the wanted value among the words of the concept: the paper's r_g.
 
     Parameters
     ----------
@@ -225,17 +210,8 @@ def substitution_rate(
     targets : label or sequence of n labels
         The wanted value, for all texts or for each.
     words : mapping from label to words, optional
-        Single words that tell each value of the concept, in any case; none may belong to two values. By default the
-        pronouns and titles of the paper, under ``"male"`` and ``"female"``.
-
-    Returns
-    -------
-    SubstitutionRate
-
-    Raises
-    ------
-    MuteError
-        If there are no texts, not as many targets as texts, a target has no words, or words contradict each other.
+        Single words of each value of the concept, in any case; none may belong to two values. By default the pronouns
+        and titles of the paper, under ``"male"`` and ``"female"``.
 
     Notes
     -----
@@ -297,7 +273,7 @@ def edit_distance(
     sources: Sequence[str],
     words: Mapping[Any, Iterable[str]] | Iterable[str] | None = None,
 ) -> NDArray[np.int64]:
-    """How many words of each source were changed, not counting one concept word put for another.
+    """How many words of each source were changed, without replacements of one concept word by another.
 
     Parameters
     ----------
@@ -305,18 +281,13 @@ def edit_distance(
     sources : sequence of n str
         What the texts were made from.
     words : mapping from label to words, or words, optional
-        The concept's words, as for `substitution_rate`. Putting one of them for another, in whatever case, is free.
+        The concept's words, as for `substitution_rate`. Replacing one of them by another, in any case, is free.
 
     Returns
     -------
     ndarray of shape (n,), int64
         The least number of words to put in, leave out or replace; case and punctuation count. A concept word that is
-        put in, left out or takes the place of another word counts as any other does.
-
-    Raises
-    ------
-    MuteError
-        If there are no texts, or not as many of one as of the other.
+        put in, left out or replaces another kind of word counts like any other word.
 
     Examples
     --------

@@ -13,6 +13,8 @@ from mute.errors import MuteError
 from mute.text.counterfactual import Counterfactuals, TextCounterfactual
 from mute.text.decoders.decoder import cosines
 from mute.text.encoders.encoder import Encoder, Stages, check_texts
+from mute.text.evaluation.metrics import bertscore, bleu, edit_distance, rouge, substitution_rate
+from mute.text.evaluation.words import GENDER
 
 __all__ = ["COLUMNS", "Evaluation", "evaluate_texts", "score_texts"]
 
@@ -102,18 +104,14 @@ def evaluate_texts(
     concept : label or array-like of shape (n,), optional
         The class they are of; routed if not given.
     words : mapping of label to words, optional
-        Words that tell each class, for the substitution rate. By default the paper's lists if the classes are "male"
-        and "female"; otherwise these figures are left out.
+        Words of each class, for the substitution rate. By default the paper's lists if the classes are "male" and
+        "female"; otherwise these figures are left out.
     progress : function (stage, share done), optional
-
-    Returns
-    -------
-    Evaluation
 
     Notes
     -----
-    BLEU and ROUGE compare with the references, ROUGE as F. r_g is the share of words of the target class among those
-    that tell a class. *Other edits* are words changed, put in or left out that tell no class, a mean over texts.
+    BLEU and ROUGE (as F) compare with the references. r_g is the share of words of the target class among the words of
+    all classes. *Other edits* are changed, added or left-out words of no class, a mean over texts.
     """
     given, wanted = check_texts(sources), check_texts(references)
     if len(given) != len(wanted):
@@ -190,8 +188,6 @@ def _some(values: Sequence[Any], rows: Sequence[int]) -> list[Any]:
 
 
 def _word_lists(words: _Words | None, labels: list[Any]) -> _Words | None:
-    from mute.text.evaluation.words import GENDER
-
     if words is None:
         return GENDER if set(labels) <= set(GENDER) else None
     missing = [label for label in dict.fromkeys(labels) if label not in words]
@@ -201,15 +197,9 @@ def _word_lists(words: _Words | None, labels: list[Any]) -> _Words | None:
 
 
 def _figures(
-    texts: list[str],
-    sources: list[str],
-    references: list[str],
-    to: list[Any],
-    words: _Words | None,
+    texts: list[str], sources: list[str], references: list[str], to: list[Any], words: _Words | None
 ) -> dict[str, Any]:
-    """What can be said of texts without an encoder."""
-    from mute.text.evaluation.metrics import bleu, edit_distance, rouge, substitution_rate
-
+    """The figures that need no encoder."""
     overlap = rouge(texts, references)
     rate = None if words is None else substitution_rate(texts, to, words)
     return {
@@ -223,8 +213,6 @@ def _figures(
 
 
 def _bertscore(texts: Sequence[str], references: Sequence[str], encoder: Encoder) -> float | None:
-    from mute.text.evaluation.metrics import bertscore
-
     try:
         return float(bertscore(texts, references, encoder).f1)
     except MuteError:  # a function has no vectors of tokens

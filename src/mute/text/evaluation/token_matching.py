@@ -1,4 +1,4 @@
-"""BERTScore with the encoder at hand: do the tokens of two texts find like tokens in each other?"""
+"""BERTScore with any encoder: how similar the tokens of two texts are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.text.encoders.encoder import Encoder
-from mute.text.evaluation.pairs import check_pairs, check_some
+from mute.text.evaluation.words import check_pairs, check_some
 
 __all__ = ["BertScore", "bertscore"]
 
@@ -33,9 +33,9 @@ class BertScore:
         mean.
     f1_rescaled : float
         (f1 - b) / (1 - b), where b is the mean F1 of pairs of texts that do not belong together: 0 for a text that
-        has nothing to do with its reference. Not a number if there are no two different texts to pair.
+        has nothing to do with its reference. NaN if there are no two different texts to pair.
     encoder : str
-        Whose tokens were compared: scores of two encoders cannot be.
+        The encoder of the tokens: scores of two encoders cannot be compared.
     """
 
     precision: float
@@ -55,21 +55,11 @@ def bertscore(
     hyps : sequence of n str
         The texts to judge. One without tokens scores 0.
     refs : sequence of n str
-        What they should be.
+        What they should be; none may be empty.
     encoder : Encoder
-        From `load_encoder`; not a function.
+        From `load_encoder`; a function shows no tokens and is refused.
     rescale_with : sequence of str, optional
         The texts that are paired at random for the baseline. By default the references.
-
-    Returns
-    -------
-    BertScore
-
-    Raises
-    ------
-    MuteError
-        If there are no texts, not as many of one as of the other, a reference is empty, or the encoder does not show
-        its tokens.
 
     Notes
     -----

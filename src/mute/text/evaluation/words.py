@@ -1,17 +1,18 @@
-"""Texts cut into words as the paper's scores count them."""
+"""Words: lists of them, texts cut into them as the paper does, and checks of texts to score."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from configparser import ConfigParser
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from mute.errors import missing_extra
+from mute.errors import MuteError, missing_extra
+from mute.text.encoders.encoder import check_texts
 
-__all__ = ["GENDER", "split_sentences", "split_words", "title_words", "word_lists"]
+__all__ = ["GENDER", "check_pairs", "check_some", "split_sentences", "split_words", "title_words", "word_lists"]
 
 # The words by which the paper tells the gender of a text.
 GENDER: Mapping[str, frozenset[str]] = {
@@ -39,16 +40,6 @@ _TITLES = {"Mr.": "Mr", "Ms.": "Ms", "Mrs.": "Mrs", "_.": "_", "M.": "Mr"}
 def split_words(text: str) -> list[str]:
     """Cut a text into words and marks by the rules of NLTK.
 
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    list of str
-
-    Notes
-    -----
     NLTK's ``word_tokenize`` first cuts a text into sentences by a trained model whose data have to be downloaded. Here
     a list of abbreviations does it (`split_sentences`); the rest is NLTK's own tokenizer.
 
@@ -109,3 +100,23 @@ def _tokenizer() -> Any:
     except ImportError:
         raise missing_extra("nltk", "text", "cutting texts into words") from None
     return NLTKWordTokenizer()
+
+
+def check_some(texts: Sequence[str], what: str = "texts") -> list[str]:
+    """The texts as a list, of which there must be one at least."""
+    given = check_texts(texts)
+    if not given:
+        raise MuteError(f"no {what} were given: there is nothing to score")
+    return given
+
+
+def check_pairs(hyps: Sequence[str], refs: Sequence[str]) -> tuple[list[str], list[str]]:
+    """As many texts as references, and no reference without text."""
+    given, wanted = check_texts(hyps), check_texts(refs)
+    if len(given) != len(wanted):
+        raise MuteError(f"{len(given)} texts but {len(wanted)} references: give one reference for each text")
+    check_some(given)
+    for row, ref in enumerate(wanted):
+        if not ref.strip():
+            raise MuteError(f"reference {row} (counting from 0) has no text: fill it or drop the pair")
+    return given, wanted
