@@ -1,4 +1,4 @@
-"""From text to text: what would this sentence be, were its concept another?"""
+"""Counterfactual texts: what a text would be under another value of a concept."""
 
 from __future__ import annotations
 
@@ -30,14 +30,10 @@ class Counterfactuals:
 
     Attributes
     ----------
-    sources : list of n str
-        The texts that were given.
-    texts : list of n str
-        Their counterfactuals.
-    concept : ndarray of shape (n,)
-        The class of each source, as given or as routed; None where the method does not ask for it.
-    to : ndarray of shape (n,)
-        The class that each was moved to.
+    sources, texts : list of n str
+        The given texts and their counterfactuals.
+    concept, to : ndarray of shape (n,)
+        The class of each source, as given or as routed (None where the method does not need it), and its target class.
     start_scores, scores : ndarray of shape (n,)
         The cosine of the wanted embedding with that of the source, and with that of the counterfactual.
     embeddings : ndarray of shape (n, D)
@@ -62,33 +58,29 @@ class TextCounterfactual:
     Parameters
     ----------
     encoder : Encoder, str, path or function, default="minilm"
-        From `load_encoder`, or what that takes.
+        From `load_encoder`, or an argument of it.
     method : estimator or str, optional
-        Moves the embeddings: any estimator of this package with ``counterfactual``, or the name of one
-        (`mute methods` lists them).
+        Moves the embeddings: any estimator of this package with ``counterfactual``, or its name (see `mute methods`).
         By default, and for "mute", ``MUtE(LAYERS)``: four layers, as in the paper's text study. Early stopping is
-        made for erasure and takes minutes; more layers move what is said of other things, too.
+        made for erasure and takes minutes; more layers also move content other than the concept.
     decoder : {"edits", "retrieval"} or Decoder, default="edits"
-        Finds the texts: small edits of the source, the nearest text of the corpus, or an object of your own. If that
-        has a method ``fit(texts, embeddings)``, `fit` calls it.
+        Finds the texts: small edits of the source, the nearest text of the corpus, or an object of your own. `fit`
+        calls its method ``fit(texts, embeddings)`` if there is one.
     random_state : int, default=0
         For the default method, and for a method given by its name.
 
     Attributes
     ----------
-    encoder_ : Encoder
-    method_ : estimator
-        Fitted.
-    decoder_ : Decoder
+    encoder_, method_, decoder_
+        As fitted.
     classes_ : ndarray of shape (K,)
     n_texts_ : int
-        Texts of the fit.
+        Number of training texts.
 
     Notes
     -----
-    *Limits.* A counterfactual is what the encoder, the method and the corpus make of it: words that leave the embedding
-    where it is are not changed, and a class that the router reads wrongly is moved the wrong way (give ``concept`` if
-    you know it).
+    *Limits.* The encoder decides which words matter: words that do not move the embedding are not changed. A text that
+    the router assigns to the wrong class is moved the wrong way, so give ``concept`` if you know it.
 
     Examples
     --------
@@ -141,10 +133,6 @@ class TextCounterfactual:
             The stages are "encoding", "fitting" and "decoder".
         cache : path, optional
             A folder for the embeddings, as in `mute.text.encode`: an interrupted fit encodes nothing twice.
-
-        Returns
-        -------
-        self
         """
         given = check_texts(texts)
         if not given:
@@ -181,15 +169,11 @@ class TextCounterfactual:
         ----------
         texts : sequence of n str
         to : label or array-like of shape (n,)
-            One class for all texts, or one for each. Texts that are of it already stay as they are.
+            One class for all texts, or one for each. Texts of this class already stay as they are.
         concept : label or array-like of shape (n,), optional
-            The class they are of. Without it the router of the method chooses, if there is one.
+            The true class of the texts. Without it the router of the method chooses, if there is one.
         progress : function (stage, share done), optional
             The stages are "encoding" and "decoding".
-
-        Returns
-        -------
-        Counterfactuals
         """
         self._check_fitted()
         given, tell = check_texts(texts), progress or (lambda stage, share: None)
@@ -197,7 +181,7 @@ class TextCounterfactual:
         known = None if concept is None else self._codes(concept, len(given), "concept")
         if known is None and self.needs_concept:
             raise MuteError(
-                "this model has no router to tell the class of a text: give it (concept= in Python, --from or "
+                "this model has no router for the class of a text: give the class (concept= in Python, --from or "
                 '--concept on the command line), or fit a method with router="mlp"'
             )
         rows = self.encoder_(given, progress=counted(tell, "encoding"))
@@ -228,7 +212,7 @@ class TextCounterfactual:
 
     @property
     def needs_concept(self) -> bool:
-        """Whether it must be told the class of each text."""
+        """Whether `counterfactual` requires the class of each text."""
         self._check_fitted()
         return bool(self.method_.needs_concept)
 
@@ -251,13 +235,9 @@ class TextCounterfactual:
         ----------
         folder : path
         encoder : Encoder, str, path or function, optional
-            Where the encoder is now. Needed if it was a function; must be the same one as in the fit.
+            Where the encoder is now. Needed if it was a function; must be the encoder of the fit.
         decoder : Decoder, optional
             In place of the stored one; needed if that was an object of your own.
-
-        Returns
-        -------
-        TextCounterfactual
         """
         found = read_model(folder, encoder, decoder)
         out = cls(found.encoder, found.method, found.decoder)
@@ -286,7 +266,7 @@ class TextCounterfactual:
 
 
 def _method(method: Any, random_state: int) -> Any:
-    """A method of the user's choice that has not been fitted, to be fitted here."""
+    """The method of the user's choice, not fitted."""
     from sklearn.base import clone
 
     from mute.eraser import MUtE
@@ -303,7 +283,7 @@ def _method(method: Any, random_state: int) -> Any:
 
 @contextmanager
 def _reported(method: Any, tell: Stages) -> Iterator[None]:
-    """Tell of the steps of the method's fit."""
+    """Report the steps of the method's fit."""
     from mute.estimators.progress import FitProgress
 
     tell("fitting", 0.0)

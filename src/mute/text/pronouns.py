@@ -27,23 +27,12 @@ _OPENING_BRACKET = frozenset("([")
 
 
 def owns(pronoun: str, before: Sequence[str], after: Sequence[str]) -> bool:
-    """Say whether "her" or "his" stands before what is owned ("her book"), rather than alone ("saw her", "of his").
+    """Whether "her" or "his" stands before what is owned ("her book"), rather than alone ("saw her", "of his").
 
-    Parameters
-    ----------
-    pronoun : {"her", "his"}
-        In any case.
-    before, after : sequence of str
-        The words and marks around it, nearest first; a sentence of each is enough. Hyphenated words are one.
+    `before` and `after` are the words and marks around the pronoun, nearest first; a hyphenated word is one word. Lists
+    of function words and a few endings decide, not a trained tagger.
 
-    Returns
-    -------
-    bool
-
-    Notes
-    -----
-    Lists of function words and a few endings decide, not a trained tagger. *Limits.* A bare noun after a verb with two
-    objects is taken for what is owned: "taught her English" as if English were hers.
+    *Limits.* A bare noun after a verb with two objects counts as owned: "taught her English" as if English were hers.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Texts about the other gender: the paper's rule with its faults, and one that keeps to grammar."""
+"""Texts about the other gender: the paper's rule with its faults, and a rule that follows grammar."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _detokenizer() -> Any:
 def swap_gender(
     text: str, *, to: str | None = None, names: Mapping[str, str] | bool | None = None, nouns: bool = True
 ) -> str:
-    """Put words of the other gender into a text, by grammar; the rest stays as it is, to the last blank.
+    """Replace gendered words of a text by those of the other gender, by grammar; everything else stays as it is.
 
     Parameters
     ----------
@@ -131,15 +131,11 @@ def swap_gender(
     nouns : bool, default=True
         Whether nouns and adjectives change ("wife", "actor", "female"), or only pronouns and titles, as in the paper.
 
-    Returns
-    -------
-    str
-
     Notes
     -----
-    "her" becomes *his* or *him* and "his" *her* or *hers* by the words around it. Left alone: words of which both are
-    named ("he or she", "his/her", "Mr. and Mrs."), titles that do not stand before a name, the degrees MS and M.S.,
-    initials, nouns within a proper name ("Women's Hospital", "Martin Luther King"), addresses.
+    The words around "her" decide between *his* and *him*, and those around "his" between *her* and *hers*. Unchanged:
+    words named with their counterpart ("he or she", "his/her", "Mr. and Mrs."), titles that do not stand before a name,
+    the degrees MS and M.S., initials, nouns within a proper name ("Women's Hospital", "Martin Luther King"), addresses.
 
     *Limits.* A list of words decides, whomever they are about: "his wife" becomes "her husband", and, unless nouns
     stay, "she studies women's health" becomes "he studies men's health". "Ms.", "Mrs." and "Miss" all become "Mr.",

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import tiny_corpus
 from gendered_texts import FEMALE_OF, gendered_texts, mean_of_words, text_pairs
 from mute.errors import MuteError
 from mute.steering import MeanDifference
@@ -196,3 +197,11 @@ def test_progress_counts_texts(search, encoder, pairs):
     sources = [source for source, _, _ in pairs]
     search.decode(encoder(sources), sources, progress=lambda done, total: told.append((done, total)))
     assert told[-1] == (60, 60) and len(told) > 1
+
+
+def test_words_that_the_search_has_made_itself_are_known() -> None:
+    """A word put in before a full stop makes a word that neither the corpus nor the source has."""
+    encoder = tiny_corpus.encoder()
+    search = EditSearch(encoder).fit(tiny_corpus.TEXTS)
+    decoded = search.decode(encoder(tiny_corpus.TEXTS[:20]), tiny_corpus.TEXTS[20:40])
+    assert (decoded.scores > cosines(encoder(tiny_corpus.TEXTS[20:40]), encoder(tiny_corpus.TEXTS[:20]))).any()

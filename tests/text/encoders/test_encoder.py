@@ -267,7 +267,7 @@ def test_functions_that_give_no_embeddings(function, message):
     ("settings", "message"),
     [
         ({"pooling": "max"}, "pooling must be mean or cls, not 'max'"),
-        ({"max_tokens": 0}, "max_tokens must be a whole number from 1"),
+        ({"max_tokens": 0}, "max_tokens must be None or a whole number of at least 1"),
         ({"max_tokens": 2}, "leaves no room for words"),
         ({"max_tokens": LONGEST + 1}, f"takes at most {LONGEST} tokens"),
     ],

@@ -1,4 +1,4 @@
-"""What turns embeddings back into texts: the one protocol of all decoders."""
+"""The protocol of all decoders, which turn embeddings back into texts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,7 @@ __all__ = ["Decoded", "Decoder", "check_wanted", "cosines"]
 
 @dataclass(frozen=True)
 class Decoded:
-    """Texts, and how near they came.
-
-    Attributes
-    ----------
-    texts : list of n str
-    scores : ndarray of shape (n,)
-        The cosine between the embedding of each text and the one that was wanted.
-    """
+    """Decoded texts, and the cosine between the embedding of each and the wanted one."""
 
     texts: list[str]
     scores: NDArray[np.float32]
@@ -42,10 +35,6 @@ class Decoder(Protocol):
         embeddings : array-like of shape (n, D)
         sources : sequence of n str, optional
             The texts that the embeddings were moved from, for decoders that start from them.
-
-        Returns
-        -------
-        Decoded
         """
         ...
 

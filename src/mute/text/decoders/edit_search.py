@@ -156,7 +156,8 @@ class EditSearch:
             "kin": language.kin,
             "vectors": self._learnt().vectors,
         }
-        return arrays, {name: getattr(self, name) for name in _SETTINGS}
+        kinds = {name: int if name in _COUNTS else float for name in _SETTINGS}
+        return arrays, {name: kind(getattr(self, name)) for name, kind in kinds.items()}
 
     @classmethod
     def from_state(cls, encoder: Encoder, arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Self:

@@ -98,7 +98,7 @@ class Inverter:
         if beam > network.settings.vocabulary:
             raise MuteError(f"beam must be at most the {network.settings.vocabulary} tokens there are, not {beam}")
         self.encoder, self.network, self.tokenizer = encoder, network.eval(), tokenizer
-        self.steps, self.beam, self.quality_ = steps, beam, quality
+        self.steps, self.beam, self.quality_ = int(steps), int(beam), quality
 
     def __repr__(self) -> str:
         s = self.network.settings

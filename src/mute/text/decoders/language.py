@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.text.encoders.encoder import Progress
 
 __all__ = ["Language", "Token", "begins", "tokenise"]
 
@@ -22,8 +23,8 @@ _TOKEN = re.compile(r"['’]?\w+|[^\w\s]")
 # Taken off every count of a pair of words, for pairs that were never seen (absolute discounting).
 _DISCOUNT = 0.75
 
-# Columns of the vectors that say which words are alike, and words for each column at least: with nearly as many columns
-# as words nothing is learnt from what words have in common.
+# Columns of the vectors that say which words are alike, and least words for each column: with nearly as many columns as
+# words, nothing is learnt from what words have in common.
 _KIN_COLUMNS, _WORDS_A_COLUMN = 100, 8
 
 # Counts of context words are raised to this power, or rare ones would decide which words are alike.
@@ -126,23 +127,9 @@ class Language:
 
     @classmethod
     def learn(
-        cls,
-        texts: Sequence[str],
-        size: int = 10_000,
-        least: int = 5,
-        progress: Callable[[int, int], object] | None = None,
+        cls, texts: Sequence[str], size: int = 10_000, least: int = 5, progress: Progress | None = None
     ) -> Language:
-        """Count a corpus.
-
-        Parameters
-        ----------
-        texts : sequence of str
-        size : int, default=10000
-            Most words of the vocabulary.
-        least : int, default=5
-            A word is known from so many occurrences on.
-        progress : function (texts done, texts in all), optional
-        """
+        """Count a corpus, with a vocabulary of at most `size` words of at least `least` occurrences each."""
         cut = [tokenise(text) for text in texts]
         often = Counter(token.word for tokens in cut for token in tokens)
         words = [word for word, count in often.most_common(size) if count >= least]

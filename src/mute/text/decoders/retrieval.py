@@ -1,4 +1,4 @@
-"""Retrieval: the real text of a corpus that lies nearest to an embedding. The baseline of all decoders."""
+"""Retrieval: the text of a corpus nearest to an embedding, the baseline of all decoders."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Retrieval:
     Parameters
     ----------
     encoder : Encoder
-        What made the embeddings.
+        The encoder that made the embeddings.
     texts : sequence of n str
         The corpus.
     embeddings : array-like of shape (n, D), optional
-        Those of the texts, if they are there already.
+        The embeddings of the corpus, if they are known.
 
     Attributes
     ----------
@@ -40,11 +40,9 @@ class Retrieval:
 
     Notes
     -----
-    *Limits.* It finds real texts of other things: only the concept and the topic are near, the details are another
-    text's. Half precision moves cosines by about 1e-4: among texts nearer to each other than that, any may be found.
-
-    *Cost.* One matrix product of the wanted embeddings with the corpus, in blocks: 2 bytes a number to keep, and little
-    more to search, so a million texts of 384 columns take 0.8 GB.
+    *Limits.* The result is a real text about something else: its concept and topic are near, its details are its own.
+    Half precision moves cosines by about 1e-4, so any of several texts nearer to each other than that may be found. A
+    million texts of 384 columns take 0.8 GB.
 
     Examples
     --------
@@ -72,19 +70,9 @@ class Retrieval:
     def decode(
         self, embeddings: ArrayLike, sources: Sequence[str] | None = None, progress: Progress | None = None
     ) -> Decoded:
-        """Find the nearest text for each embedding.
+        """Find the nearest text for each embedding (n, D), never its source.
 
-        Parameters
-        ----------
-        embeddings : array-like of shape (n, D)
-        sources : sequence of n str, optional
-            Texts that are no answer: the one that an embedding was moved from is never given back.
-        progress : function (done, in all), optional
-            Called after each block of the corpus.
-
-        Returns
-        -------
-        Decoded
+        `progress` gets the texts of the corpus that are done and all of them, after each block.
         """
         wanted, given = check_wanted(embeddings, sources, self.encoder)
         if wanted.shape[1] != self.directions.shape[1]:

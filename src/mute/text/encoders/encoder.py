@@ -1,4 +1,4 @@
-"""Encoders of texts: MiniLM, MPNet and BERT without torch, sentence-transformers, or any function."""
+"""Encoders of texts: BERT and MPNet (MiniLM among them) without torch, sentence-transformers, or any function."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from mute.datasets import prepared_folder
 from mute.errors import MuteError, missing_extra
 from mute.rows.threads import for_each, resolve_threads
+from mute.rows.validation import check_whole_number
 from mute.text.encoders.folders import Folder, why_not
 from mute.text.encoders.transformer import build_graph
 from mute.text.encoders.weights import read_weights
@@ -29,6 +30,7 @@ __all__ = [
 
 Progress = Callable[[int, int], object]
 Stages = Callable[[str, float], None]
+_Keep = Callable[[NDArray[np.intp], NDArray[np.float32]], None]
 
 # Encoders that `mute data prepare` fetches.
 _PREPARED = ("minilm", "mpnet")
@@ -48,7 +50,7 @@ def load_encoder(
     normalise: bool | None = None,
     name: str | None = None,
 ) -> Encoder:
-    """Load what turns texts into embeddings.
+    """Load an encoder, which turns texts into embeddings.
 
     Parameters
     ----------
@@ -59,23 +61,13 @@ def load_encoder(
         - any other folder or name that sentence-transformers knows, if that package is installed;
         - a function that takes a list of n texts and gives an array of shape (n, D).
     pooling : {"mean", "cls"}, optional
-        The mean over the tokens of a text, or its first token. By default what the folder says, else the mean.
+        The mean over the tokens of a text, or its first token. By default as the folder says, else the mean.
     max_tokens : int, optional
-        Longer texts are cut. By default what the folder says, else as long as the encoder can take.
+        Longer texts are cut. By default as the folder says, else the most that the encoder can take.
     normalise : bool, optional
-        Whether embeddings get length 1. By default what the folder says, else no.
+        Whether embeddings get length 1. By default as the folder says, else no.
     name : str, optional
-        What to call it. A function needs a name for its embeddings to be cached: change the name when the function
-        changes.
-
-    Returns
-    -------
-    Encoder
-
-    Raises
-    ------
-    MuteError
-        If there is no such encoder, a file of it is damaged, or a setting does not fit it.
+        A function needs a name for its embeddings to be cached: change the name when the function changes.
 
     Examples
     --------
@@ -86,8 +78,8 @@ def load_encoder(
     """
     if pooling not in (None, "mean", "cls"):
         raise MuteError(f"pooling must be mean or cls, not {pooling!r}")
-    if max_tokens is not None and (isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1):
-        raise MuteError(f"max_tokens must be a whole number from 1, not {max_tokens!r}")
+    check_whole_number("max_tokens", max_tokens, or_none=True)
+    max_tokens = None if max_tokens is None else int(max_tokens)
     if callable(spec):
         if pooling is not None or max_tokens is not None:
             raise MuteError("a function pools and cuts texts as it likes: leave out pooling and max_tokens")
@@ -107,7 +99,6 @@ class Encoder(ABC):
     Attributes
     ----------
     name : str
-        What it is called.
     dimension : int or None
         Columns of the embeddings; None for a function that has not been called yet.
     fingerprint : str or None
@@ -125,23 +116,18 @@ class Encoder(ABC):
     def __call__(
         self, texts: Sequence[str], batch_size: int = 64, *, progress: Progress | None = None
     ) -> NDArray[np.float32]:
-        """Encode texts.
+        """Encode texts, in their order, as an array of shape (n, D), float32.
 
         Parameters
         ----------
         texts : sequence of n str
-            Empty ones are allowed.
+            Empty texts are allowed.
         batch_size : int, default=64
             Most texts encoded at once. It changes memory and speed; embeddings stay the same up to rounding.
         progress : function (texts done, texts in all), optional
             Called now and then, from one thread at a time.
-
-        Returns
-        -------
-        ndarray of shape (n, D), float32
-            In the order of the texts.
         """
-        _check_batch_size(batch_size)
+        check_whole_number("batch_size", batch_size)
         given = check_texts(texts)
         if not given and self.dimension is not None:
             return np.empty((0, self.dimension), np.float32)
@@ -154,26 +140,15 @@ class Encoder(ABC):
         return out
 
     def tokens(self, texts: Sequence[str], batch_size: int = 64) -> list[NDArray[np.float32]]:
-        """Encode each token of texts.
-
-        Parameters
-        ----------
-        texts : sequence of n str
-        batch_size : int, default=64
-            Most texts encoded at once.
+        """Encode each token of texts; a function shows no tokens and is refused.
 
         Returns
         -------
         list of n ndarrays of shape (tokens of the text, D), float32
             The last layer, before pooling and normalisation, without the tokens that mark the start and the end of a
             text. An empty text has no tokens.
-
-        Raises
-        ------
-        MuteError
-            If the encoder is a function, which shows no tokens.
         """
-        _check_batch_size(batch_size)
+        check_whole_number("batch_size", batch_size)
         given = check_texts(texts)
         return self._tokens(given, batch_size) if given else []
 
@@ -185,11 +160,6 @@ class Encoder(ABC):
 
     def __repr__(self) -> str:
         return f"<encoder {self.name}: {'?' if self.dimension is None else self.dimension} columns>"
-
-
-def _check_batch_size(batch_size: int) -> None:
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise MuteError(f"batch_size must be a whole number from 1, not {batch_size!r}")
 
 
 def check_texts(texts: Sequence[str]) -> list[str]:
@@ -245,18 +215,11 @@ class _OnnxEncoder(Encoder):
         self._run("tokens", ids, batch_size, keep, lambda done, total: None)
         return out
 
-    def _run(
-        self,
-        output: str,
-        ids: list[NDArray[np.int32]],
-        batch_size: int,
-        keep: Callable[[NDArray[np.intp], NDArray[np.float32]], None],
-        progress: Progress,
-    ) -> None:
-        """Run all texts in batches; `keep` is told the rows of each batch and what came out."""
+    def _run(self, output: str, ids: list[NDArray[np.int32]], batch_size: int, keep: _Keep, progress: Progress) -> None:
+        """Run all texts in batches; `keep` gets the rows of each batch and what came out."""
         lengths = np.array([max(len(row), 1) for row in ids])
-        # Neighbours in this order are of one length or nearly so, which leaves little to pad. The long ones come first,
-        # so that threads do not wait for one of them in the end.
+        # Neighbours in this order have nearly one length, which leaves little to pad. Long texts come first, so that
+        # threads do not wait for one of them in the end.
         order = np.argsort(-lengths, kind="stable")
         lock, done = threading.Lock(), 0
 
@@ -404,20 +367,17 @@ class _SentenceTransformer(Encoder):
 
     def _tokens(self, texts: list[str], batch_size: int) -> list[NDArray[np.float32]]:
         try:
-            found = self._model.encode(
-                texts, batch_size=batch_size, show_progress_bar=False, output_value="token_embeddings"
-            )
+            shown = {"show_progress_bar": False, "output_value": "token_embeddings"}
+            found = self._model.encode(texts, batch_size=batch_size, **shown)
             longest = self._model.max_seq_length
-            told = self._model.tokenizer(texts, truncation=True, max_length=longest, return_special_tokens_mask=True)
-            out = []
-            for states, marks in zip(found, told["special_tokens_mask"], strict=True):
-                rows = np.asarray(states.detach().cpu().float().numpy(), np.float32)
-                out.append(rows[~np.array(marks, bool)])
+            cut = self._model.tokenizer(texts, truncation=True, max_length=longest, return_special_tokens_mask=True)
+            rows = [np.asarray(states.detach().cpu().float().numpy(), np.float32) for states in found]
+            marks = [np.array(mask, bool) for mask in cut["special_tokens_mask"]]
+            return [states[~mask] for states, mask in zip(rows, marks, strict=True)]
         except Exception as error:
             # Broad on purpose: models without a transformer inside fail each in its own way.
             why = (str(error).splitlines() or [type(error).__name__])[0][:200]
             raise MuteError(f"{self.name} does not show its tokens ({why}): take another encoder") from error
-        return out
 
 
 def counted(stages: Stages, stage: str) -> Progress:

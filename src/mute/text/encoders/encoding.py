@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,28 +37,23 @@ def encode(
     texts : sequence of n str
         Empty ones are allowed.
     encoder : Encoder, str, path or function
-        From `load_encoder`, or what that takes.
+        From `load_encoder`, or an argument of it.
     batch_size : int, default=64
         Most texts encoded at once.
     cache : path, optional
-        A folder, made if need be. Blocks of 1,024 texts are kept there as they are done; when all are there, they
-        become one file, and the same texts and encoder are read from it the next time. Damaged files are made anew.
+        A folder, made if need be. Finished blocks of 1,024 texts are kept there; in the end they become one file, from
+        which the same texts and encoder are read the next time. Damaged files are made anew.
     progress : function (texts done, texts in all), optional
         Called now and then, from one thread at a time.
 
     Returns
     -------
     ndarray of shape (n, D), float32
-        In the order of the texts. With a cache, the file of the cache mapped into memory, which cannot be written to.
-
-    Raises
-    ------
-    MuteError
-        If something is not a text, the encoder is of no use, or the cache cannot be written.
+        In the order of the texts. With a cache, its file mapped into memory, read-only.
 
     Notes
     -----
-    Limits: the cache is keyed by the encoder's `fingerprint` and all the texts, in their order: other texts share
+    *Limits.* The key of the cache is the encoder's `fingerprint` with all texts in their order: other texts share
     nothing with it. A function needs a name to be cached.
 
     Examples
@@ -116,13 +112,6 @@ def _is_key(stem: str) -> bool:
     return len(stem) == 32 and not set(stem) - set("0123456789abcdef")
 
 
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise MuteError(f"cannot keep embeddings in {folder}: {error.strerror}, so choose another cache") from error
-
-
 def _block_file(parts: Path, start: int) -> Path:
     return parts / f"{start // _BLOCK:06d}.npy"
 
@@ -134,14 +123,18 @@ def _encode_blocks(texts: list[str], encoder: Encoder, batch_size: int, parts: P
             continue
         if progress is not None:
             progress(start, len(texts))
-        rows = encoder(block, batch_size, progress=_later(progress, start, len(texts)))
-        _make(parts)
+        later = None if progress is None else partial(_report, progress, start, len(texts))
+        rows = encoder(block, batch_size, progress=later)
+        try:
+            parts.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise MuteError(f"cannot keep embeddings in {parts}: {error.strerror}, so choose another cache") from error
         with write_atomically(file) as target:
             np.save(target, rows)
 
 
-def _later(progress: Progress | None, start: int, total: int) -> Progress | None:
-    return None if progress is None else lambda done, _: progress(start + done, total)
+def _report(progress: Progress, start: int, total: int, done: int, _: int) -> None:
+    progress(start + done, total)
 
 
 def _read(file: Path, n_rows: int, n_columns: int | None) -> NDArray[np.float32] | None:

@@ -22,7 +22,7 @@ _VERSION = 1
 
 
 def why_not(path: Path, pooling: str | None) -> str | None:
-    """Say why this is no folder that runs without torch; None if it is one."""
+    """Why the encoder of this folder cannot run without torch; None if it can."""
     if not path.is_dir():
         return f"there is no encoder and no folder {str(path)!r}"
     missing = [name for name in _FILES if not (path / name).is_file()]
@@ -45,24 +45,10 @@ def why_not(path: Path, pooling: str | None) -> str | None:
 
 
 class Folder:
-    """A folder with a BERT or MPNet encoder, and how it is to be used.
+    """A folder with a BERT or MPNet encoder, and how to use it: `arch`, `pooling`, `max_tokens`, `normalise`, `lower`.
 
-    Parameters
-    ----------
-    path : path
-        With ``config.json``, ``model.safetensors`` and ``tokenizer.json``, and perhaps the files in which
-        sentence-transformers says how to use them.
-    pooling, max_tokens, normalise
-        What the user wants; None for what the folder says.
-
-    Attributes
-    ----------
-    arch : Architecture
-    pooling : {"mean", "cls"}
-    max_tokens : int
-    normalise : bool
-    lower : bool
-        Whether texts are put into lower case before the tokenizer sees them.
+    The files are ``config.json``, ``model.safetensors`` and ``tokenizer.json``, and perhaps those in which
+    sentence-transformers says how to use them. A setting of None means what the folder says.
     """
 
     def __init__(self, path: Path, pooling: str | None, max_tokens: int | None, normalise: bool | None) -> None:
@@ -80,7 +66,7 @@ class Folder:
         self.max_tokens: int = max_tokens or min(said if isinstance(said, int) and said > 0 else longest, longest)
 
     def tokenizer(self) -> Any:
-        """The tokenizer, which cuts texts at `max_tokens` and leaves padding to others."""
+        """The tokenizer, which cuts texts at `max_tokens` and does not pad."""
         try:
             from tokenizers import Tokenizer
         except ImportError:

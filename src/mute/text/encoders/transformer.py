@@ -30,39 +30,20 @@ _MAX_DISTANCE = 128
 def build_graph(
     arch: Architecture, weights: Mapping[str, NDArray[np.float32]], pooling: str, normalise: bool
 ) -> tuple[bytes, dict[str, NDArray[np.float32]]]:
-    """Write the encoder as an ONNX model.
+    """Write the encoder as an ONNX model, and its large constants beside it, by name.
 
-    It takes ``ids`` (n, length), whole numbers, and ``mask`` (n, length), 1.0 for tokens and 0.0 for padding, and gives
-    ``embeddings`` (n, width) and ``tokens`` (n, length, width), the last hidden states, where those of padding mean
-    nothing.
+    The model takes ``ids`` (n, length), whole numbers, and ``mask`` (n, length), 1.0 for tokens and 0.0 for padding. It
+    gives ``embeddings`` (n, width) and ``tokens`` (n, length, width), the last hidden states; those of padding mean
+    nothing. Large constants inside the model would be in memory several times.
 
-    Parameters
-    ----------
-    arch : Architecture
-    weights : mapping
-        From `read_weights`.
-    pooling : {"mean", "cls"}
-        The mean over the tokens of a text, or its first token.
-    normalise : bool
-        Whether embeddings get length 1.
-
-    Returns
-    -------
-    model : bytes
-        The graph, serialised, with its small constants.
-    tensors : dict
-        The large ones, which it asks for by name: inside the model each would be in memory several times.
-
-    Notes
-    -----
-    The nodes are those of the ONNX standard. The fused nodes of onnxruntime (attention, GELU with bias, LayerNorm with
-    residual) were tried and are not faster: nearly all the time goes into the matrix products.
+    All nodes are of the ONNX standard. The fused nodes of onnxruntime (attention, GELU with bias, LayerNorm with
+    residual) are not faster: nearly all the time goes into the matrix products.
     """
     try:
         import onnx
     except ImportError:
         raise missing_extra("onnx", "text", "encoding texts") from None
-    helper, kinds = onnx.helper, onnx.TensorProto
+    helper, kinds, info = onnx.helper, onnx.TensorProto, onnx.helper.make_tensor_value_info
     graph = _Graph(onnx, weights)
     states = graph.node("Identity", [_layers(graph, arch)], name="tokens")
     graph.node("Identity", [_pooled(graph, states, pooling, normalise)], name="embeddings")
@@ -70,13 +51,10 @@ def build_graph(
         helper.make_graph(
             graph.nodes,
             arch.kind,
+            [info("ids", kinds.INT64, ["texts", "length"]), info("mask", kinds.FLOAT, ["texts", "length"])],
             [
-                helper.make_tensor_value_info("ids", kinds.INT64, ["texts", "length"]),
-                helper.make_tensor_value_info("mask", kinds.FLOAT, ["texts", "length"]),
-            ],
-            [
-                helper.make_tensor_value_info("embeddings", kinds.FLOAT, ["texts", arch.width]),
-                helper.make_tensor_value_info("tokens", kinds.FLOAT, ["texts", "length", arch.width]),
+                info("embeddings", kinds.FLOAT, ["texts", arch.width]),
+                info("tokens", kinds.FLOAT, ["texts", "length", arch.width]),
             ],
             [graph.declared(name) for name in graph.constants],
         ),
@@ -109,19 +87,14 @@ class _Graph:
         return self.constants[name].nbytes > _LARGE
 
     def declared(self, name: str) -> Any:
-        """A constant with its values, or, if large, with the remark that they are elsewhere."""
+        """A constant with its values; if it is large, with a note that they are elsewhere."""
         values = self.constants[name]
         if not self.is_large(name):
             return self.onnx.numpy_helper.from_array(values, name)
         kinds = self.onnx.TensorProto
         elsewhere = self.onnx.StringStringEntryProto(key="location", value="weights")
-        return kinds(
-            name=name,
-            data_type=kinds.FLOAT,
-            dims=values.shape,
-            data_location=kinds.EXTERNAL,
-            external_data=[elsewhere],
-        )
+        outside = {"data_location": kinds.EXTERNAL, "external_data": [elsewhere]}
+        return kinds(name=name, data_type=kinds.FLOAT, dims=values.shape, **outside)
 
     def number(self, value: float) -> str:
         return self.constant(f"number_{value}", np.float32(value))

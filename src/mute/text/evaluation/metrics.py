@@ -1,4 +1,4 @@
-"""How good counterfactual texts are: against references, by their concept words, and by what else was changed."""
+"""Scores of counterfactual texts: against references, by their concept words, and by what else was changed."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def rouge(hyps: Sequence[str], refs: Sequence[str]) -> dict[str, RougeScore]:
 
 
 def _pieces(text: str) -> list[list[str]]:
-    """Sentences and words as the package sees them: blank ones hold one empty word."""
+    """Sentences and words as the package sees them: a blank sentence is one empty word."""
     return [" ".join(piece.split()).split(" ") for piece in text.split(".") if piece]
 
 

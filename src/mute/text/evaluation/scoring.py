@@ -1,4 +1,4 @@
-"""How good counterfactual texts are, against references: a table with its floor and its ceiling."""
+"""Counterfactual texts against references: a table of scores with its floor and its ceiling."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ COLUMNS = {
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The figures, and the texts they are of.
+    """The figures, and their texts.
 
     Attributes
     ----------
     rows : list of dict
         One for each direction (and for all texts) and each of *model*, *identity* (the sources as they are) and
         *reference* (the references themselves, a ceiling): ``texts``, their number, and the keys of `COLUMNS`. A figure
-        that cannot be had is None.
+        that does not exist is None.
     counterfactuals : Counterfactuals
     references : list of n str
     cosines : ndarray of shape (n,)
         Between the embedding of each text of the model and that of its reference.
     encoder : str
-        What embeddings, cosines and BERTScore are of.
+        The encoder of embeddings, cosines and BERTScore.
     """
 
     rows: list[dict[str, Any]]
