@@ -293,10 +293,25 @@ def test_a_column_of_labels_is_accepted_with_a_word() -> None:
 COUNTS = [0, -1, 2.5, "many", True, None, np.nan, [3]]
 WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
     "MUtE": [
-        *[({"n_iterations": v}, r'n_iterations must be "auto" or a whole number of at least 1, not ') for v in COUNTS],
-        *[({"max_iterations": v}, r"max_iterations must be a whole number of at least 1, not ") for v in COUNTS],
         *[
-            ({"validation_fraction": v}, r"validation_fraction must be a number between 0 and 1, not ")
+            (
+                {"n_iterations": v},
+                r"The 'n_iterations' parameter of MUtE must be an int in the range \[1, inf\) or a str among \{'auto'",
+            )
+            for v in COUNTS
+        ],
+        *[
+            (
+                {"max_iterations": v},
+                r"The 'max_iterations' parameter of MUtE must be an int in the range \[1, inf\). Got ",
+            )
+            for v in COUNTS
+        ],
+        *[
+            (
+                {"validation_fraction": v},
+                r"The 'validation_fraction' parameter of MUtE must be a float in the range \(0.0, 1.0\). Got ",
+            )
             for v in (0.0, 1.0, 0, 1, -0.1, 1.5, np.nan, "some", None, True)
         ],
         *[
@@ -305,7 +320,8 @@ WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
         ],
     ],
     "RBIG": [
-        ({"n_iterations": v}, r"n_iterations must be a whole number of at least 1, not ") for v in [*COUNTS, "auto"]
+        ({"n_iterations": v}, r"The 'n_iterations' parameter of RBIG must be an int in the range \[1, inf\). Got ")
+        for v in [*COUNTS, "auto"]
     ],
 }
 for _settings in WRONG.values():
@@ -315,7 +331,11 @@ for _settings in WRONG.values():
             ({"marginal": v}, r"marginal must be one of \['histogram', 'quantile'\], a Histogram or a Quantile, not ")
             for v in ("normal", None, 5, ["quantile"], {"bins": 3}, Histogram)
         ],
-        *[({"n_threads": v}, r"n_threads must be None or a whole number of at least 1, not ") for v in COUNTS if v],
+        *[
+            ({"n_threads": v}, r"The 'n_threads' parameter of \w+ must be an int in the range \[1, inf\) or None. Got ")
+            for v in COUNTS
+            if v
+        ],
         *[({"random_state": v}, r"random_state|seed") for v in ("lucky", -1, 1.5, np.random.default_rng(0))],
     ]
 
@@ -341,7 +361,7 @@ def test_settings(kind: str, settings: dict[str, Any], message: str) -> None:
     model = {"MUtE": MUtE, "RBIG": RBIG}[kind](**{"n_iterations": 2, **settings})
     error = refusal(lambda: model.fit(X, Z), message)
     if name != "random_state":
-        assert str(error).endswith(f"not {value!r}")
+        assert str(error).endswith((f"not {value!r}", f"Got {value!r} instead."))
     with pytest.raises(NotFittedError):
         model.transform(X)
 

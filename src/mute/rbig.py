@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from numbers import Integral
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.callback import with_callbacks
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from mute.errors import MuteError
 from mute.estimators.artifacts import flow_from, flow_parameters, flow_tensors
 from mute.estimators.base import Estimator, digest_of_rows
 from mute.estimators.state import feature_names, plain_parameters, restore_features
-from mute.estimators.tensors import push_tensor
 from mute.flow.fitting import FlowFitter
 from mute.flow.marginals import Histogram, Quantile, make_marginal
 from mute.flow.rotations import make_rotation
-from mute.rows.detect import come_in_blocks, is_tensor
+from mute.rows.detect import come_in_blocks, to_host
 from mute.rows.threads import resolve_threads
-from mute.rows.validation import check_rows, check_whole_number
+from mute.rows.validation import check_parameters, check_rows, check_whole_number
 
 __all__ = ["RBIG"]
 
@@ -71,6 +71,11 @@ class RBIG(Estimator):
     (3, 2)
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_iterations": [Interval(Integral, 1, None, closed="left")],
+        "n_threads": [Interval(Integral, 1, None, closed="left"), None],
+    }
+
     def __init__(
         self,
         n_iterations: int = 50,
@@ -86,7 +91,6 @@ class RBIG(Estimator):
         self.n_threads = n_threads
         self.random_state = random_state
 
-    @with_callbacks
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the layers on `X` (n, D); `y` is ignored."""
         if come_in_blocks(X):
@@ -96,8 +100,7 @@ class RBIG(Estimator):
 
     def _fit(self, X: Any) -> Self:
         marginal, rotation = make_marginal(self.marginal), make_rotation(self.rotation)
-        check_whole_number("n_iterations", self.n_iterations)
-        check_whole_number("n_threads", self.n_threads, or_none=True)
+        check_parameters(self)
         X = check_rows(self, X, reset=True)
         if len(X) < 2:
             raise MuteError(f"a law cannot be estimated from n_samples = {len(X)}; give at least two rows")
@@ -110,8 +113,8 @@ class RBIG(Estimator):
             rng=self._generator(),
             n_threads=resolve_threads(self.n_threads),
         )
-        for _ in self._steps(self.n_iterations, "layer"):
-            fitter.add_layer()
+        layers = self.n_iterations
+        fitter.fit(layers, after_layer=lambda t: self._report("layer", t + 1, layers))
         self.flow_ = fitter.flow()
         self.reductions_ = self._reductions(X)
         self.negentropy_ = float(self.reductions_.sum())
@@ -131,22 +134,30 @@ class RBIG(Estimator):
 
     def transform(self, X: Any) -> NDArray[np.floating]:
         """Carry rows to the Gaussian."""
-        check_is_fitted(self)
-        if is_tensor(X):
-            return push_tensor(self, X)
-        return self.flow_.push(check_rows(self, X), 0, n_threads=self.n_threads)
+        return self._apply("transform", X)
+
+    def _transform(self, X: NDArray) -> NDArray[np.floating]:
+        return self.flow_.push(X, 0, n_threads=self.n_threads)
+
+    def _transform_with(self, ops: Any, x: Any) -> Any:
+        return ops.flow_module(self.flow_).push(x, 0)
 
     def inverse_transform(self, Q: Any) -> NDArray[np.floating]:
         """Bring rows back."""
-        check_is_fitted(self)
-        if is_tensor(Q):
-            return push_tensor(self, Q, back=True)
-        return self.flow_.pull(check_rows(self, Q, erased=True), 0, n_threads=self.n_threads)
+        return self._apply("inverse_transform", Q, erased=True)
+
+    def _inverse_transform(self, Q: NDArray) -> NDArray[np.floating]:
+        return self.flow_.pull(Q, 0, n_threads=self.n_threads)
+
+    def _inverse_transform_with(self, ops: Any, q: Any) -> Any:
+        return ops.flow_module(self.flow_).pull(q, 0)
 
     def score_samples(self, X: Any) -> NDArray[np.float64]:
         """Log-density of each row, in nats."""
-        check_is_fitted(self)
-        q, logdet = self.flow_.push_with_logdet(check_rows(self, X), 0, n_threads=self.n_threads)
+        return self._apply("score_samples", to_host(X), one_each=True)
+
+    def _score_samples(self, X: NDArray) -> NDArray[np.float64]:
+        q, logdet = self.flow_.push_with_logdet(X, 0, n_threads=self.n_threads)
         return logdet - 0.5 * (q.astype(np.float64) ** 2).sum(axis=1) - 0.5 * q.shape[1] * np.log(2 * np.pi)
 
     def score(self, X: Any, y: Any = None) -> float:

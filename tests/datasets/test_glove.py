@@ -206,7 +206,7 @@ def test_the_authors_files_and_their_split(tmp_path, sizes):
 
 
 def test_the_sizes_of_the_paper():
-    split = mute.datasets.glove.paper_split(21_996)
+    split = mute.datasets.papers.glove.paper_split(21_996)
     assert [int((split == name).sum()) for name in ("fit", "validate", "test")] == [10_777, 4_620, 6_599]
 
 
@@ -214,14 +214,14 @@ def test_the_sizes_of_the_paper():
     ("content", "message"),
     [
         (None, r"fem_words.pkl is missing: Ravfogel"),
-        ({}, r"fem_words.pkl holds no dict"),
-        (["she"], r"fem_words.pkl holds no dict"),
-        ({1: [0.0] * 4}, r"fem_words.pkl holds no dict"),
-        ({"she": [0.0] * 4, "her": [0.0] * 3}, r"fem_words.pkl must hold vectors .* one length"),
-        ({"she": "abcd"}, r"fem_words.pkl must hold vectors of numbers"),
-        ({"she": 1.0}, r"fem_words.pkl must hold one vector for each word"),
+        ({}, r"fem_words.pkl contains no dict"),
+        (["she"], r"fem_words.pkl contains no dict"),
+        ({1: [0.0] * 4}, r"fem_words.pkl contains no dict"),
+        ({"she": [0.0] * 4, "her": [0.0] * 3}, r"fem_words.pkl must contain vectors .* one length"),
+        ({"she": "abcd"}, r"fem_words.pkl must contain vectors of numbers"),
+        ({"she": 1.0}, r"fem_words.pkl must contain one vector of numbers for each row"),
         ({"she": [0.0] * 5}, r"fem_words.pkl has 5 columns where .*male_words.pkl has 4"),
-        ({"she": [0.0, 1.0, np.nan, 0.0]}, r"fem_words.pkl holds NaN"),
+        ({"she": [0.0, 1.0, np.nan, 0.0]}, r"fem_words.pkl has NaN"),
         ({"she": print}, r"fem_words.pkl asks for builtins.print"),
     ],
 )
@@ -236,7 +236,7 @@ def test_files_that_do_not_fit(tmp_path, content, message):
 
 
 def test_a_missing_folder(tmp_path):
-    with pytest.raises(MuteError, match=r"does not exist: give the folder that holds male_words.pkl"):
+    with pytest.raises(MuteError, match=r"does not exist: give the folder that has male_words.pkl"):
         load_glove_gender(tmp_path / "absent")
 
 

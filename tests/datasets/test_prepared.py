@@ -21,10 +21,9 @@ from mute.datasets import (
 )
 from mute.datasets.adult import adult_dataset
 from mute.datasets.bug import MASK, OCCUPATIONS, read_bug, read_bug_texts
-from mute.datasets.gender_words import PAIRS, gender_classes, gender_direction
+from mute.datasets.gender_words import PAIRS, gender_classes, gender_direction, read_glove
 from mute.datasets.panda import RACES, gender_rewrites
 from mute.datasets.prepared import in_order, is_prepared, to_fetch
-from mute.datasets.word_vectors import read_glove
 from mute.errors import MuteError
 from tiny_packages import LETTERS, adult, bug, glove, shelve
 
@@ -148,11 +147,11 @@ def test_no_masked_text_is_in_two_splits(home: Path) -> None:
 
 def test_bug_is_split_by_gender_and_occupation(tmp_path: Path) -> None:
     (tmp_path / "bug.csv").write_bytes(bug(600))
-    sentences = read_bug(tmp_path / "bug.csv")
+    rows = read_bug(tmp_path / "bug.csv")
     for gender in ("female", "male"):
         for occupation in ("nurse", "coach"):
-            chosen = (sentences.gender == gender) & (sentences.occupation == occupation)
-            counts = Counter(sentences.split[chosen].tolist())
+            chosen = (rows["z"] == gender) & (rows["y"] == occupation)
+            counts = Counter(rows["split"][chosen].tolist())
             assert chosen.sum() == 100
             # To a row: strata are rounded, and one sentence follows another.
             for split, share in {"fit": 50, "validate": 20, "test": 30}.items():
@@ -359,7 +358,7 @@ def test_names_that_are_not_there(home: Path) -> None:
         MuteError, match="panda is not a data set of rows and a concept; these are: glove, word2vec, adult"
     ):
         load("panda", folder=home)
-    with pytest.raises(MuteError, match="bug has no words"):
+    with pytest.raises(MuteError, match="bug is not a set of words with vectors; these are: glove, word2vec"):
         load_words("bug", folder=home)
     with pytest.raises(MuteError, match="there is: panda"):
         load_pairs_of_texts("bug", folder=home)
@@ -383,8 +382,8 @@ def test_names_that_are_not_there(home: Path) -> None:
 )
 def test_damaged_glove_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "glove.json").write_bytes(content)
-    with pytest.raises(MuteError, match=r"glove.json does not hold"):
-        read_glove(tmp_path / "glove.json", 300)
+    with pytest.raises(MuteError, match=r"glove.json does not contain"):
+        read_glove(tmp_path / "glove.json")
 
 
 def test_damaged_tables_are_refused(tmp_path: Path) -> None:

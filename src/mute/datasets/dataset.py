@@ -40,7 +40,7 @@ class Dataset:
     ------
     MuteError
         If `X` is not a matrix of numbers, if a column is not one-dimensional or has another length than `X`, or if
-        `split` holds a name other than the three above.
+        `split` has a name other than the three above.
 
     Notes
     -----
@@ -70,19 +70,16 @@ class Dataset:
             raise MuteError(f"X must be a matrix of numbers of shape (n, D): {error}") from error
         if X.ndim != 2:
             raise MuteError(f"X must be a matrix of shape (n, D), got shape {X.shape}")
-        columns: dict[str, NDArray[Any]] = {
-            "z": np.asarray(self.z),
-            "names": np.asarray(self.names, dtype=np.str_),
-            "split": np.asarray(self.split, dtype=np.str_),
-        }
-        if self.y is not None:
-            columns["y"] = np.asarray(self.y)
+        columns = {name: np.asarray(getattr(self, name), dtype=np.str_) for name in ("names", "split")}
+        columns |= {name: np.asarray(values) for name in "zy" if (values := getattr(self, name)) is not None}
         wrong = [f"{name} {column.shape}" for name, column in columns.items() if column.shape != (len(X),)]
         if wrong:
             raise MuteError(f"X has {len(X)} rows, so each column must have shape ({len(X)},); got {', '.join(wrong)}")
         unknown = sorted(set(columns["split"].tolist()) - set(SPLITS))
         if unknown:
-            raise MuteError(f"split must hold only {', '.join(map(repr, SPLITS))}; got {', '.join(map(repr, unknown))}")
+            raise MuteError(
+                f"split must contain only {', '.join(map(repr, SPLITS))}; got {', '.join(map(repr, unknown))}"
+            )
         # The only way to store the converted arrays in a frozen dataclass.
         object.__setattr__(self, "X", X)
         for name, column in columns.items():
@@ -92,11 +89,9 @@ class Dataset:
         return len(self.X)
 
     def __repr__(self) -> str:
-        parts = [f"{len(self)} x {self.X.shape[1]}", f"z: {_counts(self.z)}"]
-        if self.y is not None:
-            parts.append(f"y: {_counts(self.y)}")
-        parts.append(f"split: {_counts(self.split)}")
-        return f"Dataset({'; '.join(parts)})"
+        columns = [name for name in ("z", "y", "split") if getattr(self, name) is not None]
+        counts = "".join(f"; {name}: {_counts(getattr(self, name))}" for name in columns)
+        return f"Dataset({len(self)} x {self.X.shape[1]}{counts})"
 
     def rows(self, split: str) -> "Dataset":
         """Return one part of the data as a data set of its own.
@@ -104,30 +99,15 @@ class Dataset:
         Parameters
         ----------
         split : {"fit", "validate", "test"}
-            The part.
-
-        Returns
-        -------
-        Dataset
-            Copies of the rows of that part, in the same order.
-
-        Raises
-        ------
-        MuteError
-            If no row belongs to `split`.
+            The rows of this part are copied, in the same order. A part without rows is refused.
         """
         chosen = self.split == split
         if not chosen.any():
             present = ", ".join(name for name in SPLITS if name in self.split) or "none"
             raise MuteError(f"no rows of split {split!r}; this data set has: {present}")
-        return Dataset(
-            X=self.X[chosen],
-            z=self.z[chosen],
-            y=None if self.y is None else self.y[chosen],
-            names=self.names[chosen],
-            split=self.split[chosen],
-            provenance=copy.deepcopy(self.provenance),
-        )
+        taken = {name: getattr(self, name)[chosen] for name in ("X", "z", "names", "split")}
+        y = None if self.y is None else self.y[chosen]
+        return Dataset(**taken, y=y, provenance=copy.deepcopy(self.provenance))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the data set to one safetensors file, whole or not at all.
@@ -135,39 +115,28 @@ class Dataset:
         Parameters
         ----------
         path : str or path-like
-            Where the file shall be. The file holds numbers and text only: opening it runs no code.
-
-        Raises
-        ------
-        MuteError
-            If the place cannot be written, if labels are neither text, numbers nor booleans, or if `provenance` has
-            values that JSON cannot hold.
+            Where to write. The file contains numbers and text only, so opening it runs no code. Labels must be
+            text, numbers or booleans, and JSON must be able to store `provenance`.
 
         Examples
         --------
         >>> import tempfile
         >>> data = Dataset(X=[[0.0], [2.0]], z=["a", "b"], names=["first", "second"], split=["fit", "test"])
-        >>> path = tempfile.mkdtemp() + "/data.safetensors"
-        >>> data.save(path)
-        >>> Dataset.open(path)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     data.save(folder + "/data.safetensors")
+        ...     Dataset.open(folder + "/data.safetensors")
         Dataset(2 x 1; z: a 1, b 1; split: fit 1, test 1)
         """
         write_dataset(self, path)
 
     @staticmethod
     def open(path: str | os.PathLike[str]) -> "Dataset":
-        """Read a data set that `save` wrote.
-
-        Raises
-        ------
-        MuteError
-            If there is no such file, or its content is damaged or not a data set.
-        """
+        """Read a data set that `save` wrote; a file that is damaged or something else is refused."""
         return read_dataset(path)
 
 
 def _counts(labels: NDArray[Any], shown: int = 5) -> str:
-    """Say how often each label occurs; a long list of labels is cut so that the repr stays on one line."""
+    """How often each label occurs; a long list is cut so that the repr stays on one line."""
     values, counts = np.unique(labels, return_counts=True)
     text = ", ".join(f"{value} {count}" for value, count in zip(values[:shown], counts[:shown], strict=True))
     return text if len(values) <= shown else f"{text}, ... ({len(values)} values)"

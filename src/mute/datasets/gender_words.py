@@ -1,63 +1,62 @@
 """Words in gender classes: the pairs that define a gender direction, and the classes that follow from it."""
 
+import csv
+import json
 from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mute.datasets.dataset import Dataset
+from mute.datasets.papers.glove import paper_split
 from mute.errors import MuteError
 
-__all__ = ["PAIRS", "frequent_words", "gender_classes", "gender_direction"]
+__all__ = ["PAIRS", "frequent_words", "gender_classes", "gender_dataset", "gender_direction", "read_glove"]
 
 # (female, male). The direction comes from these pairs.
-PAIRS = (
-    ("she", "he"),
-    ("her", "his"),
-    ("herself", "himself"),
-    ("woman", "man"),
-    ("women", "men"),
-    ("girl", "boy"),
-    ("girls", "boys"),
-    ("mother", "father"),
-    ("mothers", "fathers"),
-    ("daughter", "son"),
-    ("daughters", "sons"),
-    ("sister", "brother"),
-    ("sisters", "brothers"),
-    ("wife", "husband"),
-    ("wives", "husbands"),
-    ("aunt", "uncle"),
-    ("niece", "nephew"),
-    ("grandmother", "grandfather"),
-    ("granddaughter", "grandson"),
-    ("female", "male"),
-    ("females", "males"),
-    ("queen", "king"),
-    ("princess", "prince"),
-    ("duchess", "duke"),
-    ("empress", "emperor"),
-    ("actress", "actor"),
-    ("actresses", "actors"),
-    ("waitress", "waiter"),
-    ("heroine", "hero"),
-    ("bride", "groom"),
-    ("girlfriend", "boyfriend"),
-    ("lady", "gentleman"),
-    ("ladies", "gentlemen"),
-    ("mom", "dad"),
-    ("stepmother", "stepfather"),
-    ("widow", "widower"),
-    ("nun", "monk"),
-    ("spokeswoman", "spokesman"),
-    ("businesswoman", "businessman"),
-    ("congresswoman", "congressman"),
-    ("chairwoman", "chairman"),
-)
+PAIRS = [
+    (female, male)
+    for female, male in csv.reader((files("mute.datasets") / "gender_pairs.csv").read_text("ascii").splitlines()[1:])
+]
 
 # A direction from a handful of pairs is the direction of those pairs, not of gender.
 _FEWEST_PAIRS = 10
 
+# As many words as the paper has for each class.
+_PER_CLASS = 7_332
+
+_GLOVE_COLUMNS = 100
+
 Floats = NDArray[np.float64]
+
+
+def read_glove(path: Path) -> tuple[list[str], Floats]:
+    """Read words, most frequent first, and their vectors (n, 100) from the JSON file of the npm package.
+
+    The file is ``{..., "words": ["the", ...], "vectors": {"the": [...], ...}, ...}`` without blanks between the parts.
+    """
+    # One vector at a time: the whole file as Python lists would take 1.5 GB.
+    text = path.read_text(encoding="utf-8")
+    decode = json.JSONDecoder().raw_decode
+    try:
+        words: list[str] = decode(text, text.index('"words":') + len('"words":'))[0]
+        row = {word: i for i, word in enumerate(words)}
+        vectors = np.full((len(words), _GLOVE_COLUMNS), np.nan)
+        at = text.index('"vectors":{') + len('"vectors":')
+        while text[at] != "}":
+            word, at = decode(text, at + 1)
+            vector, at = decode(text, at + 1)
+            if word in row:
+                # The file appends the norm and the rank of the word to each vector.
+                vectors[row[word]] = vector[:_GLOVE_COLUMNS]
+    except (ValueError, IndexError, TypeError) as error:
+        raise MuteError(f"{path} does not contain word vectors in the form expected: {error}") from error
+    if not np.isfinite(vectors).all():
+        raise MuteError(f"{path} does not contain a vector of {_GLOVE_COLUMNS} numbers for each of its words")
+    return words, vectors
 
 
 def frequent_words(words: Sequence[str], most: int) -> list[str]:
@@ -72,23 +71,10 @@ def frequent_words(words: Sequence[str], most: int) -> list[str]:
 
 
 def gender_direction(words: Sequence[str], unit: Floats) -> Floats:
-    """Return the first principal component of the pairs, each centred at its own midpoint; female is positive.
+    """The first principal component of the pairs, each centred at its own midpoint: a unit vector, female is positive.
 
-    Parameters
-    ----------
-    words : sequence of n str
-    unit : array of shape (n, D)
-        Their vectors, each of length 1.
-
-    Returns
-    -------
-    array of shape (D,)
-        Of length 1.
-
-    Raises
-    ------
-    MuteError
-        If fewer than ten pairs of `PAIRS` are among the words; others than these are left out.
+    `unit` are the vectors of the words, of shape (n, D), each of length 1. Pairs of which a word is missing are left
+    out; fewer than ten pairs are refused.
     """
     row = {word: i for i, word in enumerate(words)}
     pairs = [pair for pair in PAIRS if pair[0] in row and pair[1] in row]
@@ -107,25 +93,16 @@ def gender_direction(words: Sequence[str], unit: Floats) -> Floats:
 
 
 def gender_classes(words: Sequence[str], vectors: Floats, most: int) -> tuple[NDArray[np.intp], NDArray[np.str_]]:
-    r"""Choose the most male, the most female and the most neutral words.
+    r"""Choose the m most male, the m most female and the m most neutral words.
 
     With unit vectors :math:`u_w` and the gender direction :math:`g`, a word is scored by :math:`u_w \cdot g`. The words
-    with the smallest score are male, those with the largest are female, and those with the smallest size of the score
-    are neutral.
-
-    Parameters
-    ----------
-    words : sequence of n str
-    vectors : array of shape (n, D)
-    most : int
-        Words for each class. Where there are fewer than three times as many words, each class gets a third of them.
+    with the smallest score are male, those with the largest are female, and those with the smallest :math:`|u_w \cdot
+    g|` are neutral. m is `most`, or a third of the words if there are fewer.
 
     Returns
     -------
-    rows : array of shape (3 m,)
-        Which words: male ones first, then female, then neutral, the most typical of each first.
-    labels : array of shape (3 m,)
-        ``"male"``, ``"female"`` or ``"neutral"``.
+    rows, labels : arrays of shape (3 m,)
+        Which words: male, then female, then neutral ones, the most typical of each first; and their class.
 
     Notes
     -----
@@ -139,3 +116,26 @@ def gender_classes(words: Sequence[str], vectors: Floats, most: int) -> tuple[ND
     male, between, female = order[:m], order[m : len(order) - m], order[::-1][:m]
     neutral = between[np.argsort(np.abs(score[between]), kind="stable")][:m]
     return np.concatenate([male, female, neutral]), np.repeat(["male", "female", "neutral"], m)
+
+
+def gender_dataset(words: list[str], vectors: Floats, most_frequent: int, provenance: dict[str, Any]) -> Dataset:
+    """Words in three gender classes of 7,332 each (or a third of the words), split as the paper splits its words.
+
+    The classes are drawn from the `most_frequent` first alphabetic words; `words` come most frequent first.
+    """
+    chosen = frequent_words(words, most_frequent)
+    row = {word: i for i, word in enumerate(words)}
+    space = vectors[[row[word] for word in chosen]].astype(np.float64)
+    rows, labels = gender_classes(chosen, space, _PER_CLASS)
+    present = set(chosen)
+    return Dataset(
+        X=space[rows].astype(np.float32),
+        z=labels,
+        names=np.array(chosen)[rows],
+        split=paper_split(len(rows)),
+        provenance=provenance
+        | {
+            "method": provenance["method"].format(words=len(chosen)),
+            "pairs": [list(pair) for pair in PAIRS if present.issuperset(pair)],
+        },
+    )

@@ -1,24 +1,15 @@
-"""GloVe word vectors in three gender classes: the set that ships with the package, and the authors' own."""
+"""GloVe word vectors in three gender classes: the set that ships with the package, or the authors' own."""
 
 import json
 import os
 from importlib.resources import as_file, files
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mute.datasets.dataset import Dataset
-from mute.datasets.reading import file_in, fingerprints, folder_at, stack_parts
-from mute.datasets.unpickle import read_pickle
-from mute.errors import MuteError
+from mute.datasets.papers.glove import read_glove_pickles
 
-__all__ = ["load_glove_gender", "paper_split"]
-
-_FILE = "glove_gender.safetensors"
-_PICKLES = {"male": "male_words.pkl", "female": "fem_words.pkl", "neutral": "neut_words.pkl"}
-_PUBLISHED = "Ravfogel et al. (2020) publish it with the data of their GloVe experiments"
+__all__ = ["load_glove_gender"]
 
 
 def load_glove_gender(path: str | os.PathLike[str] | None = None) -> Dataset:
@@ -33,16 +24,15 @@ def load_glove_gender(path: str | os.PathLike[str] | None = None) -> Dataset:
     Returns
     -------
     Dataset
-        `X` holds the vectors as GloVe gives them (not normalised); `z` is ``"female"``, ``"male"`` or ``"neutral"``;
+        `X` are the vectors as GloVe gives them (not normalised); `z` is ``"female"``, ``"male"`` or ``"neutral"``;
         `names` are the words. There is no task: `y` is None. The set of the package has `X` (12000, 100), with fit
         (6,000), validate (2,400) and test (3,600) in the same shares for each class. The authors' set has `X`
         (21996, 300), male words first, then female, then neutral, each in the order of its file, and the paper's split:
         10,777, 4,620 and 6,599 rows. Each call reads the files again, so the arrays are the caller's own.
 
-    Raises
-    ------
-    MuteError
-        If a file in `path` is missing, damaged, or no dict of vectors that all have one length and finite values.
+    See Also
+    --------
+    load : Larger sets, which ``mute data prepare`` makes ready.
 
     Notes
     -----
@@ -57,14 +47,11 @@ def load_glove_gender(path: str | os.PathLike[str] | None = None) -> Dataset:
     pairs are gendered by meaning; most are there because of the texts they occur in, and they carry the stereotypes of
     those texts. Male words are also more frequent than female words. The 20 pair words that the projection alone
     would have left out of their class (``husband``, ``boy``, ``wives``) are listed in
-    ``provenance["by_definition"]``.
-
-    The vectors are stored in float16, that is to about three significant digits.
+    ``provenance["by_definition"]``. The vectors are stored in float16, that is to about three significant digits.
 
     *The authors' split* is scikit-learn's ``train_test_split(test_size=0.3, random_state=0)`` over the rows, and the
-    same again over what it leaves to fit and validate. It depends on the number and the order of the rows alone.
-    `split` says which part a row is in; the order into which the authors' rows were shuffled within a part is not
-    kept, as nothing here depends on it.
+    same again over what it leaves to fit and validate. It depends on the number and the order of the rows alone. Rows
+    stay in the order of the files; the order into which the authors shuffled them within a part is not kept.
 
     References
     ----------
@@ -83,13 +70,12 @@ def load_glove_gender(path: str | os.PathLike[str] | None = None) -> Dataset:
     >>> words.rows("test").X.shape
     (3600, 100)
     """
-    return _shipped() if path is None else _authors(path)
-
-
-def _shipped() -> Dataset:
     from safetensors import safe_open
 
-    with as_file(files("mute.datasets") / _FILE) as path, safe_open(path, framework="numpy") as stored:
+    if path is not None:
+        return read_glove_pickles(path)
+    shipped = files("mute.datasets") / "glove_gender.safetensors"
+    with as_file(shipped) as file, safe_open(file, framework="numpy") as stored:
         provenance = json.loads(stored.metadata()["provenance"])
         text = stored.get_tensor("words").tobytes().decode("utf-8")
         return Dataset(
@@ -99,54 +85,3 @@ def _shipped() -> Dataset:
             split=np.array(provenance["splits"])[stored.get_tensor("split")],
             provenance=provenance,
         )
-
-
-def _authors(path: str | os.PathLike[str]) -> Dataset:
-    folder = folder_at(path, ", ".join(_PICKLES.values()))
-    parts = []
-    words: list[str] = []
-    z: list[str] = []
-    for label, name in _PICKLES.items():
-        file = file_in(folder, name, _PUBLISHED)
-        found, vectors = _vectors(file)
-        parts.append((file, vectors))
-        words += found
-        z += [label] * len(found)
-    return Dataset(
-        X=stack_parts(parts),
-        z=np.array(z),
-        names=np.array(words),
-        split=paper_split(len(words)),
-        provenance={
-            "source": "GloVe words in three gender classes, Ravfogel et al. (2020)",
-            "citation": "Pennington, Socher and Manning (2014), GloVe, EMNLP; Ravfogel et al. (2020), Null It Out, ACL",
-            "licence": "of the vectors: PDDL 1.0 (public domain); of the selection: not stated by the authors",
-            "files": fingerprints(folder, [file for file, _ in parts]),
-        },
-    )
-
-
-def _vectors(path: Path) -> tuple[list[str], NDArray[Any]]:
-    """Read a pickled dict of word -> vector."""
-    content = read_pickle(path)
-    if not isinstance(content, dict) or not content or not all(isinstance(word, str) for word in content):
-        raise MuteError(f"{path} holds no dict of word -> vector: {_PUBLISHED}")
-    try:
-        vectors = np.array(list(content.values()), dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise MuteError(f"{path} must hold vectors of numbers that all have one length: {error}") from error
-    if vectors.ndim != 2:
-        raise MuteError(f"{path} must hold one vector for each word, got an array of shape {vectors.shape}")
-    return list(content), vectors
-
-
-def paper_split(n: int) -> NDArray[np.str_]:
-    """The paper's parts of `n` words: 49 % to fit, 21 % to validate, 30 % to test."""
-    from sklearn.model_selection import train_test_split
-
-    kept, test = train_test_split(np.arange(n), test_size=0.3, random_state=0)
-    _, validate = train_test_split(kept, test_size=0.3, random_state=0)
-    split = np.full(n, "fit", dtype="<U8")
-    split[test] = "test"
-    split[validate] = "validate"
-    return split

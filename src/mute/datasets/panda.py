@@ -32,23 +32,11 @@ _GENDER_OF = {"him": "Man"} | {f: "Woman" for f, _ in PAIRS} | {m: "Man" for _, 
 
 
 def read_panda(path: Path) -> list[dict[str, Any]]:
-    """Read all rewrites, gathered under the text they were made from.
+    """Read all rewrites of ``PANDA-dataset.tgz``, gathered under the text they were made from.
 
     Texts that differ in capitals and blanks only are one original. Rewrites that change nothing, or that are there
     twice, are left out. 70 % of the originals are there to fit, 10 % to validate and 20 % to test: an original has
     about a dozen rewrites, and a split by rewrite would show the test texts to the fit.
-
-    Parameters
-    ----------
-    path : path
-        ``PANDA-dataset.tgz``.
-
-    Returns
-    -------
-    list of dict
-        One for each original: ``original_id``, ``split``, and ``rewrites``, a list of dict with ``original``,
-        ``rewrite``, ``selected_word`` (what the rewrite started from), ``source_attribute`` (None where the word does
-        not tell), ``target_attribute`` and ``corpus``.
     """
     gathered: dict[str, dict[tuple[str, ...], dict[str, Any]]] = defaultdict(dict)
     for row in _rows(path):
@@ -62,6 +50,7 @@ def read_panda(path: Path) -> list[dict[str, Any]]:
                 "original": original,
                 "rewrite": rewrite,
                 "selected_word": word,
+                # None where the word does not say it.
                 "source_attribute": _GENDER_OF.get(word.lower()) if target in ("Man", "Woman", "Non-Binary") else None,
                 "target_attribute": target,
                 "corpus": row["source_data_type"],
@@ -79,7 +68,7 @@ def read_panda(path: Path) -> list[dict[str, Any]]:
 
 
 def race_rewrites(pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rewrites for a race, each text once; texts that were given for two races tell of neither and are left out."""
+    """The rewrites for a race, each text once; texts that were given for two races are left out."""
     races = defaultdict(set)
     for pair in pairs:
         races[_key(pair["rewrite"])].add(pair["target_attribute"])
@@ -92,18 +81,9 @@ def race_rewrites(pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def gender_rewrites(pairs: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """The rewrites of short texts from a man to a woman or the other way round, as columns.
+    """The rewrites of short texts from a man to a woman or the other way round, as columns, in the order of the pairs.
 
-    Parameters
-    ----------
-    pairs : list of dict
-        As `mute.datasets.load_pairs_of_texts` gives them.
-
-    Returns
-    -------
-    dict of str to list of n str
-        ``source`` (at most 40 words), ``reference`` (the rewrite by a person), ``from`` and ``to`` (``"female"`` or
-        ``"male"``), ``split`` and ``original_id``, in the order of the pairs.
+    `pairs` are as `mute.datasets.load_pairs_of_texts` gives them.
     """
     name = {"Man": "male", "Woman": "female"}
     chosen = [
@@ -127,14 +107,9 @@ def _key(text: str) -> str:
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    rows = []
     try:
         with tarfile.open(path) as archive:
-            for name in _SHARDS:
-                content = archive.extractfile(name)
-                if content is None:
-                    raise MuteError(f"{name} in {path} is no regular file")
-                rows += [json.loads(line) for line in content]
-    except (tarfile.TarError, KeyError, EOFError, OSError, json.JSONDecodeError) as error:
-        raise MuteError(f"{path} does not hold the five parts of PANDA: {error}") from error
-    return rows
+            # A member that is not a regular file gives None.
+            return [json.loads(line) for name in _SHARDS for line in archive.extractfile(name)]  # type: ignore[union-attr]
+    except (TypeError, tarfile.TarError, KeyError, EOFError, OSError, json.JSONDecodeError) as error:
+        raise MuteError(f"{path} does not contain the five parts of PANDA: {error}; fetch it again") from error

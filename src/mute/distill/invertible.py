@@ -29,6 +29,7 @@ from mute.estimators.conditional import Conditional, Invertible
 from mute.estimators.training import device_of
 from mute.estimators.transport import by_group
 from mute.flow.ops import NumpyOps, in_blocks
+from mute.rows.sources import in_memory
 from mute.rows.validation import check_number, check_rows, check_whole_number
 
 __all__ = ["InvertibleSurrogate"]
@@ -353,7 +354,7 @@ class InvertibleSurrogate(Trained, Invertible):
     def log_determinant(self, X: Any, concept: Any = None) -> NDArray[np.floating]:
         """Logarithm of the determinant of the Jacobian of `transform` at each row, shape (n,)."""
         check_is_fitted(self)
-        X = check_rows(self, X)
+        X = check_rows(self, in_memory(X))
         k, ops = self._class_of(X, concept), NumpyOps(X.dtype)
         affine = np.linalg.slogdet(self.matrices_)[1].astype(X.dtype)
         return affine[k] + self._couple(ops, self._affine_of(ops, X, k), k, logdet=True)[:, -1]

@@ -11,17 +11,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from mute.errors import MuteError
 from mute.estimators.persistence import save
+from mute.estimators.progress import Callback, check_callbacks
 from mute.estimators.state import concept_state, restore_concept
-from mute.estimators.tensors import erase_tensor
+from mute.estimators.tensors import check_tensor, run_on
 from mute.rows.detect import come_in_blocks, is_dask, is_tensor, to_host
 from mute.rows.reductions import FirstScan
-from mute.rows.sources import fits_in_memory, open_block_store, over_blocks, refuse_iterator
+from mute.rows.sources import fits_in_memory, open_block_store, over_blocks, read_blocks, refuse_iterator
 from mute.rows.stores import ChunkStore
 from mute.rows.threads import for_each, resolve_threads
 from mute.rows.validation import (
@@ -53,8 +53,15 @@ def digest_of_rows(X: NDArray) -> str:
     return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
-class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMixin, BaseEstimator):
-    """A transformer that keeps width and precision, reports progress by callbacks and can be stored."""
+class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """A transformer that keeps width and precision, reports progress and can be stored.
+
+    Every public method that takes rows goes through `_apply`. It accepts arrays, torch tensors and rows in blocks, and
+    calls ``_NAME(X, **labels)`` with checked arrays or ``_NAME_with(ops, x, **labels)`` with tensors (`mute.flow.ops`),
+    where NAME is the public method's.
+    """
+
+    _callbacks: tuple[Callback, ...] = ()
 
     # What each setting may be; `check_parameters` refuses the rest before a fit.
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
@@ -80,6 +87,49 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSuppo
             **more,
         }
 
+    def _apply(self, name: str, X: Any, *, erased: bool = False, one_each: bool = False, **labels: Any) -> Any:
+        """Run the row method `name`, whatever the rows are; `one_each` if it gives one value for each row."""
+        check_is_fitted(self)
+        if come_in_blocks(X):
+            if one_each:
+                return np.concatenate([getattr(self, name)(block, **labels) for block in read_blocks(X)])
+            return over_blocks(self, name, X, **labels)
+        if is_tensor(X):
+            check_tensor(self, X, "Q" if erased else "X")
+            return run_on(self, X, lambda ops, x: getattr(self, f"_{name}_with")(ops, x, **labels))
+        return getattr(self, f"_{name}")(check_rows(self, X, erased=erased), **labels)
+
+    def set_callbacks(self, *callbacks: Callback) -> Self:
+        """Call functions after every step of a fit.
+
+        Parameters
+        ----------
+        *callbacks : function (name, done, total)
+            The name of the step, the steps done and the steps in all. A true answer stops the fit after this step.
+            `mute.ProgressBar` is one. Without any, earlier ones are removed.
+        """
+        self._callbacks = check_callbacks(callbacks)
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        return super().__sklearn_clone__().set_callbacks(*self._callbacks)
+
+    def _report(self, name: str, done: int, total: int) -> bool:
+        """Tell every callback of a finished step; whether one of them asks to stop."""
+        answers = [callback(name, done, total) for callback in self._callbacks]
+        return any(answers)
+
+    def _steps(self, most: int, name: str) -> Iterator[int]:
+        """Count the steps of a fit and report each, until `most`, a callback's stop or a break."""
+        for i in range(most):
+            try:
+                yield i
+            except GeneratorExit:  # the loop was left
+                self._report(name, i + 1, most)
+                raise
+            if self._report(name, i + 1, most):
+                return
+
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """Undo a fit that fails or is interrupted: what was fitted before stays as it was."""
@@ -87,26 +137,11 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSuppo
         try:
             yield
         except BaseException:
-            # Callbacks have their own state here, which scikit-learn tears down itself.
-            kept = {n: v for n, v in self.__dict__.items() if n.startswith(("_callback", "_skl"))}
-            self.__dict__ = before | kept
+            self.__dict__ = before
             raise
-
-    def _steps(self, most: int, name: str) -> Iterator[int]:
-        """Count the steps of a fit, telling the callbacks of each, until `most`, a callback's word or a break."""
-        root = self._init_callback_context(task_name="fit", max_subtasks=most)
-        root.call_on_fit_task_begin(estimator=self)
-        for i in range(most):
-            task = root.subcontext(task_name=name)
-            task.call_on_fit_task_begin(estimator=self)
-            try:
-                yield i
-            except GeneratorExit:  # the loop was left
-                task.call_on_fit_task_end(estimator=self)
-                break
-            if task.call_on_fit_task_end(estimator=self):
-                break
-        root.call_on_fit_task_end(estimator=self)
+        finally:
+            for callback in self._callbacks:
+                getattr(callback, "close", lambda: None)()
 
     def _seed(self) -> int:
         """The seed of one fit."""
@@ -155,7 +190,6 @@ class ConceptEstimator(Estimator):
             raise MuteError(f"{cls.__name__} has no preset {name!r}; known presets: {known}")
         return cls(**{**cls.PRESETS[name], **settings})
 
-    @with_callbacks
     def fit(self, X: Any, y: Any = None, *, concept: Any = None) -> Self:
         """Learn the map.
 
@@ -299,12 +333,13 @@ class ConceptEstimator(Estimator):
             For rows in blocks (see `fit`) a matrix, an iterator or a dask array again, whose rows are computed when
             they are asked for.
         """
-        check_is_fitted(self)
-        if come_in_blocks(X):
-            return over_blocks(self, "transform", X)
-        if is_tensor(X):
-            return erase_tensor(self, X)
-        return self._erase(check_rows(self, X))
+        return self._apply("transform", X, concept=concept)
+
+    def _transform(self, X: NDArray, concept: Any) -> NDArray[np.floating]:
+        return self._erase(X)
+
+    def _transform_with(self, ops: Any, x: Any, concept: Any) -> Any:
+        return self._erase_with(ops, x)
 
     def fit_transform(self, X: Any, y: Any = None, **labels: Any) -> NDArray[np.floating]:
         """Fit, then erase the same rows."""
@@ -347,7 +382,6 @@ class ConceptEstimator(Estimator):
 class WithTask(ConceptEstimator):
     """A method that can learn from the labels of a task too: its ``_learn`` takes ``task``, codes or None."""
 
-    @with_callbacks
     def fit(self, X: Any, y: Any = None, *, concept: Any = None, task: Any = None) -> Self:
         """Learn the map.
 

@@ -11,14 +11,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from mute.errors import MuteError
 from mute.estimators.base import ConceptEstimator
-from mute.estimators.tensors import erase_tensor, move_tensor, pull_tensor, route_tensor
+from mute.estimators.tensors import classes_of
 from mute.flow.routing import MAX_ROWS, ClassifierRouter, NetworkRouter, fit_router, stratified_sample, stratified_sizes
-from mute.rows.detect import come_in_blocks, is_tensor
 from mute.rows.reductions import FirstScan
 from mute.rows.sampling import Samples, sample_ranks
-from mute.rows.sources import over_blocks, refuse_iterator
+from mute.rows.sources import refuse_iterator
 from mute.rows.stores import ChunkStore
-from mute.rows.validation import check_rows
 
 __all__ = ["Conditional", "Invertible"]
 
@@ -91,13 +89,13 @@ class Conditional(ConceptEstimator):
         array of shape (n, D)
             float32 for float32 input, else float64; a tensor for a torch tensor, see `mute.estimators.tensors`.
         """
-        check_is_fitted(self)
-        if come_in_blocks(X):
-            return over_blocks(self, "transform", X, concept=concept)
-        if is_tensor(X):
-            return erase_tensor(self, X, concept)
-        X = check_rows(self, X)
+        return self._apply("transform", X, concept=concept)
+
+    def _transform(self, X: NDArray, concept: Any) -> NDArray[np.floating]:
         return self._push(X, self._class_of(X, concept))
+
+    def _transform_with(self, ops: Any, x: Any, concept: Any) -> Any:
+        return self._push_with(ops, x, self._class_with(ops, x, concept))
 
     def fit_transform(self, X: Any, y: Any = None, *, concept: Any = None) -> NDArray[np.floating]:  # type: ignore[override]
         """Fit, then erase the same rows: by the router, or by their labels where there is none."""
@@ -117,25 +115,29 @@ class Conditional(ConceptEstimator):
         concept : array-like of shape (n,), optional
             True labels. Without them the router chooses, if there is one.
         """
-        check_is_fitted(self)
-        if come_in_blocks(X):
-            return over_blocks(self, "counterfactual", X, target=target, concept=concept)
-        if is_tensor(X):
-            return move_tensor(self, X, target, concept)
-        X = check_rows(self, X)
+        return self._apply("counterfactual", X, target=target, concept=concept)
+
+    def _counterfactual(self, X: NDArray, target: Any, concept: Any) -> NDArray[np.floating]:
         goal = self._encode_targets(target, len(X))
         return self._move(X, self._class_of(X, concept), goal)
 
+    def _counterfactual_with(self, ops: Any, x: Any, target: Any, concept: Any) -> Any:
+        goal = ops.codes(self._encode_targets(target, len(x)))
+        return self._move_with(ops, x, self._class_with(ops, x, concept), goal)
+
     def route(self, X: Any) -> NDArray:
-        """The class that the router sends each row to."""
-        check_is_fitted(self)
-        if is_tensor(X):
-            return self.classes_[route_tensor(self, X)]
-        return self.classes_[self._class_of(check_rows(self, X), None)]
+        """The class that the router sends each row to, one label for each row however the rows come."""
+        return self._apply("route", X, one_each=True)
+
+    def _route(self, X: NDArray) -> NDArray:
+        return self.classes_[self._class_of(X, None)]
+
+    def _route_with(self, ops: Any, x: Any) -> NDArray:
+        return self.classes_[self._class_with(ops, x, None).cpu().numpy()]
 
     @property
     def needs_concept(self) -> bool:
-        """Whether it can only erase rows whose class it is told."""
+        """Whether `transform` requires labels."""
         check_is_fitted(self)
         return self.router_ is None
 
@@ -161,6 +163,10 @@ class Conditional(ConceptEstimator):
         self.router_ = NetworkRouter.from_classifier(classifier, self._encoder) or ClassifierRouter(
             classifier, self._encoder
         )
+
+    def _class_with(self, ops: Any, x: Any, concept: Any) -> Any:
+        """`_class_of` for tensors, as a tensor."""
+        return classes_of(ops, self, x, concept)
 
     def _class_of(self, X: NDArray, concept: Any) -> NDArray[np.int64]:
         if concept is not None:
@@ -198,9 +204,10 @@ class Invertible(Conditional):
                 "inverse_transform needs concept=, one label for each row: the class is what was erased, so it cannot "
                 "be read from the erased rows"
             )
-        if come_in_blocks(Q):
-            return over_blocks(self, "inverse_transform", Q, concept=concept)
-        if is_tensor(Q):
-            return pull_tensor(self, Q, concept)
-        Q = check_rows(self, Q, erased=True)
+        return self._apply("inverse_transform", Q, erased=True, concept=concept)
+
+    def _inverse_transform(self, Q: NDArray, concept: Any) -> NDArray[np.floating]:
         return self._pull(Q, self._encode(concept, len(Q), "concept"))
+
+    def _inverse_transform_with(self, ops: Any, q: Any, concept: Any) -> Any:
+        return self._pull_with(ops, q, ops.codes(self._encode(concept, len(q), "concept")))

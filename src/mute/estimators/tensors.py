@@ -7,7 +7,6 @@ as they do in exports, as arithmetic on tensors.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,23 +15,11 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.flow.flow import Flow
-from mute.flow.ops import TorchOps
+from mute.flow.ops import TorchOps, check_kind, full_precision
 from mute.flow.routing import NetworkRouter
 from mute.rows.validation import check_finite
 
-__all__ = [
-    "TensorOps",
-    "check_kind",
-    "check_router",
-    "classes_of",
-    "erase_tensor",
-    "full_precision",
-    "move_tensor",
-    "pull_tensor",
-    "push_tensor",
-    "route_tensor",
-    "run_on",
-]
+__all__ = ["TensorOps", "check_router", "check_tensor", "classes_of", "run_on"]
 
 
 class TensorOps(TorchOps):
@@ -60,6 +47,10 @@ class TensorOps(TorchOps):
             with self.torch.inference_mode(False):
                 self._constants[name] = super().array(name, values).to(self.device)
         return self._constants[name]
+
+    def codes(self, codes: NDArray[np.int64]) -> Any:
+        """Encoded classes as a tensor on the device."""
+        return self.torch.from_numpy(codes).to(self.device)
 
     def flow_module(self, flow: Flow) -> Any:
         """The flow on this device, which runs faster than it does written with these operations."""
@@ -106,82 +97,14 @@ def run_on(estimator: Any, x: Any, work: Callable[[TensorOps, Any], Any]) -> Any
 
     rows = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     with full_precision(x.device.type):
-        return work(_ops_for(estimator, rows), rows).to(x.dtype)
-
-
-def full_precision(device_type: str) -> Any:
-    """A context in which autocast does not round products to half precision, layer after layer."""
-    import torch
-
-    known = torch.amp.is_autocast_available(device_type)
-    return torch.autocast(device_type, enabled=False) if known else nullcontext()
-
-
-def erase_tensor(estimator: Any, X: Any, concept: Any = None) -> Any:
-    """`transform` of a fitted eraser."""
-    check_tensor(estimator, X, "X")
-
-    def work(ops: TensorOps, x: Any) -> Any:
-        if not hasattr(estimator, "_push_with"):
-            return estimator._erase_with(ops, x)
-        return estimator._push_with(ops, x, classes_of(ops, estimator, x, concept))
-
-    return run_on(estimator, X, work)
-
-
-def move_tensor(estimator: Any, X: Any, target: Any, concept: Any = None) -> Any:
-    """`counterfactual` of a fitted eraser."""
-    check_tensor(estimator, X, "X")
-    goal = estimator._encode_targets(target, len(X))
-
-    def work(ops: TensorOps, x: Any) -> Any:
-        codes = ops.torch.from_numpy(goal).to(ops.device)
-        if not hasattr(estimator, "_push_with"):
-            return estimator._move_with(ops, x, codes)
-        return estimator._move_with(ops, x, classes_of(ops, estimator, x, concept), codes)
-
-    return run_on(estimator, X, work)
-
-
-def pull_tensor(estimator: Any, Q: Any, concept: Any) -> Any:
-    """`inverse_transform` of a fitted eraser."""
-    check_tensor(estimator, Q, "Q")
-    codes = estimator._encode(concept, len(Q), "concept")
-    return run_on(estimator, Q, lambda ops, q: estimator._pull_with(ops, q, ops.torch.from_numpy(codes).to(ops.device)))
-
-
-def push_tensor(estimator: Any, X: Any, *, back: bool = False) -> Any:
-    """`transform` of a flow with one class; its inverse with `back`."""
-    check_tensor(estimator, X, "Q" if back else "X")
-
-    def work(ops: TensorOps, x: Any) -> Any:
-        module = ops.flow_module(estimator.flow_)
-        return module.pull(x, 0) if back else module.push(x, 0)
-
-    return run_on(estimator, X, work)
-
-
-def route_tensor(estimator: Any, X: Any) -> NDArray[np.int64]:
-    """Codes of the classes that the router sends rows to, on the host."""
-    import torch
-
-    check_tensor(estimator, X, "X")
-    codes: list[Any] = []
-
-    def work(ops: TensorOps, x: Any) -> Any:
-        codes.append(classes_of(ops, estimator, x, None))
-        return x
-
-    with torch.no_grad():
-        run_on(estimator, X, work)
-    return codes[0].cpu().numpy()
+        out = work(_ops_for(estimator, rows), rows)
+        return out.to(x.dtype) if isinstance(out, torch.Tensor) else out
 
 
 def classes_of(ops: TensorOps, estimator: Any, x: Any, concept: Any) -> Any:
     """Codes of the rows' classes as a tensor: those of the labels given, or the router's choice."""
     if concept is not None or estimator.router_ is None:
-        codes = estimator._class_of(x, concept)
-        return ops.torch.from_numpy(codes).to(ops.device)
+        return ops.codes(estimator._class_of(x, concept))
     check_router(estimator)
     return ops.argmax(estimator.router_.run_with(ops, x.detach(), "router"))
 
@@ -221,11 +144,3 @@ def check_tensor(estimator: Any, x: Any, name: str) -> None:
     # A sum of squares is finite only if all its terms are; only what is suspicious is looked at row by row.
     if not torch.isfinite(flat @ flat):
         check_finite(rows.abs().amax(dim=1, keepdim=True).cpu().numpy(), name)
-
-
-def check_kind(x: Any, name: str) -> None:
-    """Refuse tensors of whole numbers and other kinds that no map is differentiable in."""
-    kinds = ("float16", "bfloat16", "float32", "float64")
-    kind = str(x.dtype).removeprefix("torch.")
-    if kind not in kinds:
-        raise MuteError(f"{name} is a tensor of {kind}; give one of {', '.join(kinds)}, for example X.float()")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.flow.flow import Flow
-from mute.flow.stopping import EarlyStopping, StopOnNoGain
+from mute.flow.stopping import StoppingRule
 from mute.storage.files import write_atomically
 
 __all__ = ["Checkpoint"]
@@ -71,7 +71,7 @@ class Checkpoint:
         layer: Flow,
         support: NDArray,
         rng: np.random.Generator,
-        stopping: EarlyStopping | StopOnNoGain | None,
+        stopping: StoppingRule | None,
     ) -> None:
         """Keep layer `t` and all that the next ones need to know."""
         from safetensors.numpy import save

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mute.flow.checkpoints import Checkpoint
 from mute.flow.covariances import class_covariances
-from mute.flow.flow import Flow, _separate
+from mute.flow.flow import Flow, separate_knots
 from mute.flow.marginals import Histogram, Quantile, fit_marginals
 from mute.flow.rotations import Rotation, principal_axes
 from mute.flow.shrinkage import Shrunk, fit_shrunk_marginals, flat_coordinates
+from mute.flow.stopping import HeldOut, StoppingRule, stopping_from_json
 from mute.flow.whitening import whitening_flow
 from mute.rows.maps import ApplyMarginals, Enter, Rotate, Routes
 from mute.rows.reductions import ColumnMoments, FirstScan, Scatter, Spread
@@ -101,6 +104,48 @@ class FlowFitter:
     def n_classes(self) -> int:
         return len(self.counts)
 
+    def fit(
+        self,
+        n_layers: int,
+        rule: StoppingRule | None = None,
+        held_out: HeldOut | None = None,
+        checkpoint: Checkpoint | None = None,
+        after_layer: Callable[[int], bool] = lambda t: False,
+    ) -> StoppingRule | None:
+        """Fit layer after layer, after those that a checkpoint has kept, until the rule or `after_layer` says stop.
+
+        Parameters
+        ----------
+        n_layers : int
+            At most so many.
+        rule : StoppingRule, optional
+        held_out : HeldOut, optional
+            Rows that the rule watches; they are carried along.
+        checkpoint : Checkpoint, optional
+        after_layer : function of the number of the layer, default: never stop
+            Called after each layer, restored ones too; a true answer stops the fit.
+
+        Returns
+        -------
+        StoppingRule or None
+            The rule with its record, that of the checkpoint included.
+        """
+        held_out = held_out or HeldOut()
+        rule = self._restore(checkpoint, n_layers, rule, held_out)
+        for t in range(n_layers):
+            new = t >= self.n_layers
+            shrunk = self.add_layer() if new else None
+            stop = after_layer(t)
+            if new and rule is not None:
+                rule.observe(self.layer(t), shrunk, held_out, self._rng, last=stop)
+            if rule is not None and t + 1 == self.n_layers and rule.done():
+                stop = True
+            if new and checkpoint is not None:
+                checkpoint.write(t, self.layer(t), self.support, self._rng, rule)
+            if stop:
+                break
+        return rule
+
     def add_layer(self) -> Shrunk | None:
         """Fit one more layer and carry the rows through it; shrunk marginals, where it has any, are told."""
         t, shrunk = self.n_layers, None
@@ -127,7 +172,7 @@ class FlowFitter:
             self._fill(t, shrunk.origin, shrunk.step, shrunk.values)
         else:
             self._fill(t, *fit_marginals(rows, spread, self._marginal, self._threads))
-        _separate(self._values[t])
+        separate_knots(self._values[t])
         if first:
             self._alive = _n_alive(spread, rows.dtype)
         return shrunk
@@ -154,11 +199,25 @@ class FlowFitter:
         for ours, theirs in zip((self._origin[t], self._step[t], self._values[t]), tables, strict=True):
             ours[:, : theirs.shape[1]] = theirs
 
-    def resumable(self, n: int) -> int:
-        """With how many of `n` finished layers it can begin: those of the classes are made together."""
-        return 1 if self._shrinkage and n <= self.n_classes else n
+    def _restore(
+        self, checkpoint: Checkpoint | None, n_layers: int, rule: StoppingRule | None, held_out: HeldOut
+    ) -> StoppingRule | None:
+        """Begin with the layers that a checkpoint has kept; the rule as it was after them."""
+        kept = None if checkpoint is None else checkpoint.read(n_layers)
+        if kept is None or checkpoint is None:
+            return rule
+        if self._shrinkage and 1 < kept[0].n_layers <= self.n_classes:  # the layers of the classes are made together
+            kept = checkpoint.read(1) or kept
+        flow, support, state = kept
+        self._take(flow, support)
+        self._rng.bit_generator.state = state["random"]
+        if state["stopping"] is None:
+            return rule
+        if len(held_out.x):
+            held_out.x = flow.push(held_out.x, held_out.route, n_threads=held_out.n_threads)
+        return stopping_from_json(state["stopping"])
 
-    def restore(self, flow: Flow, support: NDArray[np.float64]) -> None:
+    def _take(self, flow: Flow, support: NDArray[np.float64]) -> None:
         """Begin with layers that were fitted on the same rows before."""
         n = flow.n_layers
         for ours, theirs in ((self._rotations, flow.rotations), (self._origin, flow.origin)):

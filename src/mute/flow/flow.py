@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mute.rows.detect import require_torch
 from mute.rows.threads import for_each, resolve_threads
 
-__all__ = ["Flow"]
+__all__ = ["BLOCK_ROWS", "Flow", "separate_knots"]
 
 # Rows of a block: enough to make the product of a block with a rotation as fast as that of the whole matrix and to
 # read each layer's tables seldom, few enough for two blocks to stay in the second- and third-level caches.
@@ -132,7 +132,7 @@ class Flow:
                 v[...] = 1.5 * v - 0.5 * v @ (v.T @ v)
         else:
             # Rounding may make two neighbouring knots equal; the map must stay strictly increasing.
-            _separate(arrays["values"])
+            separate_knots(arrays["values"])
         return replace(self, **arrays)
 
     def push(
@@ -300,7 +300,7 @@ def _pull_block(flow: Flow, buffers: _Buffers, rows: NDArray, bounds: NDArray, l
     buffers.now += flow.center[:, None]
 
 
-def _separate(values: NDArray[np.floating]) -> None:
+def separate_knots(values: NDArray[np.floating]) -> None:
     """Push equal neighbours along the last axis apart by one unit in the last place, in place."""
     for j in range(1, values.shape[-1]):
         np.maximum(values[..., j], np.nextafter(values[..., j - 1], np.inf), out=values[..., j])

@@ -9,8 +9,8 @@ import numpy as np
 
 import torch
 from mute.errors import MuteError
-from mute.estimators.tensors import check_kind, full_precision
 from mute.flow.flow import Flow
+from mute.flow.ops import check_kind, full_precision
 from mute.rows.threads import for_each
 from torch import Tensor, nn
 

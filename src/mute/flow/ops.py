@@ -8,14 +8,16 @@ operators; everything else goes through ``ops``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mute.errors import MuteError
 from mute.rows.threads import for_each, resolve_threads
 
-__all__ = ["NumpyOps", "TorchOps", "in_blocks"]
+__all__ = ["NumpyOps", "TorchOps", "check_kind", "full_precision", "in_blocks"]
 
 # Rows of a block: the products of a wide network are then as fast as those of the whole matrix.
 _BLOCK = 1024
@@ -229,3 +231,19 @@ class TorchOps:
         for c in range(1, n_classes):
             out = self.torch.where(self.column(k == c), work(x, c), out)
         return out
+
+
+def full_precision(device_type: str) -> Any:
+    """A context in which autocast does not round products to half precision, layer after layer."""
+    import torch
+
+    known = torch.amp.is_autocast_available(device_type)
+    return torch.autocast(device_type, enabled=False) if known else nullcontext()
+
+
+def check_kind(x: Any, name: str) -> None:
+    """Refuse tensors of whole numbers and other kinds that no map is differentiable in."""
+    kinds = ("float16", "bfloat16", "float32", "float64")
+    kind = str(x.dtype).removeprefix("torch.")
+    if kind not in kinds:
+        raise MuteError(f"{name} is a tensor of {kind}; give one of {', '.join(kinds)}, for example X.float()")

@@ -1,4 +1,4 @@
-"""When to stop adding layers: ask an adversary that has never met the eraser's training rows.
+"""When to stop adding layers: when they no longer separate the classes, or when unseen rows leak the least.
 
 Each layer removes what is left of the concept and adds the estimation noise of its own class-conditional maps. Rows the
 flow was fitted on show only the former; on new rows there is a number of layers beyond which the leak grows again.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,10 @@ from mute.errors import MuteError
 from mute.flow.flow import Flow
 from mute.rows.interrupts import interruptible
 
-__all__ = ["EarlyStopping", "StopOnNoGain", "advance", "fresh_leak", "stopping_from_json"]
+if TYPE_CHECKING:
+    from mute.flow.shrinkage import Shrunk
+
+__all__ = ["EarlyStopping", "HeldOut", "StopOnNoGain", "StoppingRule", "fresh_leak", "stopping_from_json"]
 
 # Rows set aside of each class, at the most: a standard error of half a point for two classes.
 MAX_ROWS = 5000
@@ -26,15 +29,47 @@ MAX_ROWS = 5000
 _SURE, _WORTH = 3.0, 1e-3
 
 
-def advance(
-    layer: Flow, x: NDArray, z: NDArray, route: NDArray, n_threads: int | None
-) -> tuple[NDArray[np.floating], float]:
-    """Carry held-out rows through one layer; also its mean gain in log-density over rows routed to their class."""
-    y, logdet = layer.push_with_logdet(x, route, n_threads=n_threads)
-    entered = (x - layer.center).astype(np.float64) / layer.scale
-    gains = logdet + np.log(layer.scale).sum() + 0.5 * ((entered**2).sum(axis=1) - (y**2).sum(axis=1))
-    right = z == route
-    return y, float(gains[right].mean()) if right.any() else 0.0
+@dataclass(eq=False)
+class HeldOut:
+    """Rows set aside within a fit, on their way through its layers.
+
+    Attributes
+    ----------
+    x : array of shape (m, D)
+    z, route : integer arrays of shape (m,)
+        True class of each row, and the class whose map moves it.
+    """
+
+    x: NDArray[np.floating] = field(default_factory=lambda: np.empty((0, 0)))
+    z: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    route: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    n_threads: int | None = None
+
+    def advance(self, layer: Flow) -> float:
+        """Carry the rows through one layer; its mean gain in log-density over rows routed to their class."""
+        y, logdet = layer.push_with_logdet(self.x, self.route, n_threads=self.n_threads)
+        entered = (self.x - layer.center).astype(np.float64) / layer.scale
+        gains = logdet + np.log(layer.scale).sum() + 0.5 * ((entered**2).sum(axis=1) - (y**2).sum(axis=1))
+        right = self.z == self.route
+        self.x = y
+        return float(gains[right].mean()) if right.any() else 0.0
+
+
+class StoppingRule(Protocol):
+    """Decides after which layer a fit ends, and how many layers are kept. Its fields are its record."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def observe(
+        self, layer: Flow, shrunk: Shrunk | None, held_out: HeldOut, rng: np.random.Generator, *, last: bool
+    ) -> None:
+        """Take note of a new layer; `last` if the fit ends with it whatever the rule says."""
+
+    def done(self) -> bool:
+        """Whether to stop."""
+
+    def best(self) -> int:
+        """The number of layers to keep."""
 
 
 def fresh_leak(x: NDArray, z: NDArray, n_classes: int, rng: np.random.Generator) -> tuple[float, float]:
@@ -86,23 +121,24 @@ def _with_norm(x: NDArray) -> NDArray[np.float32]:
 
 @dataclass
 class StopOnNoGain:
-    """Watches what the layers of shrunk marginals find, and decides: no rows need be set aside for that.
+    """Stops when new layers no longer separate the classes. No rows are set aside for that.
 
-    Shrinkage knows how far the classes would differ by chance. A layer that finds no more than that has nothing to do.
+    Shrinkage knows by how much the classes would differ by chance. A layer whose classes differ by no more than that
+    has nothing to do.
 
     Parameters
     ----------
     first : int
-        Layers that are always there.
+        Layers that are always kept.
     patience : int
-        Layers in a row without a find after which to stop, at the most: half as many as are kept, but two, are enough.
+        Stop after this many consecutive layers without gain, or after half as many as are kept (at least two).
 
     Attributes
     ----------
     nats : list of float
-        What each layer found: the mean difference of a class from what all share, over all coordinates.
+        For each layer, the mean difference of a class from what all classes share, over all coordinates.
     scores : list of float
-        The same in standard errors of a difference that is not there.
+        The same in standard errors of a difference that is due to chance.
     """
 
     first: int
@@ -110,26 +146,24 @@ class StopOnNoGain:
     nats: list[float] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
 
+    def observe(
+        self, layer: Flow, shrunk: Shrunk | None, held_out: HeldOut, rng: np.random.Generator, *, last: bool
+    ) -> None:
+        self.record(*(0.0, 0.0) if shrunk is None else (shrunk.nats, shrunk.score))
+
     def record(self, nats: float, score: float) -> None:
-        """Note what a layer has found."""
+        """Note by how much the classes differed at a layer."""
         self.nats.append(nats)
         self.scores.append(score)
 
-    def _finds(self) -> list[int]:
-        return [
-            t
-            for t, (nats, score) in enumerate(zip(self.nats, self.scores, strict=True))
-            if t >= self.first and nats > _WORTH and score > _SURE
-        ]
-
     def done(self) -> bool:
-        """Whether to stop."""
         best = self.best()
         return len(self.nats) - best >= min(self.patience, max(2, best // 2))
 
     def best(self) -> int:
-        """The number of layers up to the last that has found anything."""
-        return max([self.first, *(t + 1 for t in self._finds())])
+        """The number of layers up to the last one with gain."""
+        gains = (nats > _WORTH and score > _SURE for nats, score in zip(self.nats, self.scores, strict=True))
+        return max([self.first, *(t + 1 for t, gain in enumerate(gains) if gain)])
 
 
 @dataclass
@@ -172,6 +206,13 @@ class EarlyStopping:
         """Whether to measure the leak now: after every turn of all classes at first, then ever more seldom."""
         now, last = len(self.gains), self.layers[-1] if self.layers else 0
         return now == self.max_layers or self.exhausted() or now - last >= max(self.n_classes, int(0.25 * last))
+
+    def observe(
+        self, layer: Flow, shrunk: Shrunk | None, held_out: HeldOut, rng: np.random.Generator, *, last: bool
+    ) -> None:
+        self.gains.append(held_out.advance(layer))
+        if self.due() or last:
+            self.record(*fresh_leak(held_out.x, held_out.z, self.n_classes, rng))
 
     def record(self, leak: float, error: float) -> None:
         """Note the leak after the layers so far."""

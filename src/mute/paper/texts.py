@@ -208,7 +208,7 @@ def _encoder() -> Any:
 @lru_cache(maxsize=2)
 def encoded_corpus(data: TextSet) -> NDArray[np.float32]:
     """The embeddings of the corpus, made once and kept with the prepared data."""
-    from mute.datasets.registry import data_folder
+    from mute.datasets import data_folder
     from mute.text import encode
 
     return np.asarray(encode(data.corpus, _encoder(), cache=data_folder() / "encoded"))

@@ -8,14 +8,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from mute.errors import MuteError, warn_weak_result
 from mute.estimators.base import ConceptEstimator
-from mute.estimators.tensors import erase_tensor
 from mute.flow.network import Network
-from mute.rows.detect import is_tensor
-from mute.rows.validation import check_number, check_rows, check_whole_number
+from mute.rows.validation import check_number, check_whole_number
 
 __all__ = ["PEF"]
 
@@ -203,10 +200,9 @@ class PEF(ConceptEstimator):
         array of shape (n, D)
             Atoms of one class; float32 for float32 input, else float64.
         """
-        check_is_fitted(self)
-        if is_tensor(X):
-            return erase_tensor(self, X, concept)
-        X = check_rows(self, X)
+        return self._apply("transform", X, concept=concept)
+
+    def _transform(self, X: NDArray, concept: Any) -> NDArray[np.floating]:
         return self._erase(X, None if concept is None else self._encode(concept, len(X), "concept"))
 
     def _erase(self, X: NDArray, k: NDArray[np.int64] | None = None) -> NDArray[np.floating]:

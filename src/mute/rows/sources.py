@@ -13,13 +13,21 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.rows.chunks import CHUNK_ROWS
-from mute.rows.detect import is_dask
+from mute.rows.detect import come_in_blocks, is_dask
 from mute.rows.memory import suggest_scratch
 from mute.rows.stores import ChunkStore, FileStore, MemoryStore, SpooledRows, scratch_file
 from mute.rows.streams import BlockStream, MappedMatrix
 from mute.rows.validation import LabelEncoder, check_length, concept_of
 
-__all__ = ["fits_in_memory", "open_block_store", "over_blocks", "per_row", "refuse_iterator"]
+__all__ = [
+    "fits_in_memory",
+    "in_memory",
+    "open_block_store",
+    "over_blocks",
+    "per_row",
+    "read_blocks",
+    "refuse_iterator",
+]
 
 _BLOCK = 8 * CHUNK_ROWS
 
@@ -101,6 +109,20 @@ def _labels(blocks: BlockStream, y: Any, concept: Any) -> tuple[LabelEncoder, ND
     labels = np.concatenate(blocks.labels)
     check_length(labels, blocks.n_rows, "X")
     return LabelEncoder.fit(labels)
+
+
+def read_blocks(X: Any) -> Iterator[NDArray]:
+    """The blocks of rows, one after the other."""
+    if is_dask(X):
+        from mute.rows.dask_arrays import DaskMatrix
+
+        X = DaskMatrix(X, "X")
+    return X.row_blocks(_BLOCK) if hasattr(X, "row_blocks") else iter(X)
+
+
+def in_memory(X: Any) -> Any:
+    """Rows that come in blocks as one array; others as they are."""
+    return np.concatenate(list(read_blocks(X))) if come_in_blocks(X) else X
 
 
 def over_blocks(estimator: Any, method: str, X: Any, **labels: Any) -> Any:

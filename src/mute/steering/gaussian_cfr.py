@@ -7,14 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from mute.errors import MuteError
 from mute.estimators.base import ConceptEstimator
 from mute.estimators.moments import Moments, inverse_root, least_squares, root
-from mute.estimators.tensors import move_tensor
-from mute.rows.detect import is_tensor
-from mute.rows.validation import check_number, check_rows, check_whole_number
+from mute.rows.validation import check_number, check_whole_number
 
 __all__ = ["GaussianCFR"]
 
@@ -183,10 +180,9 @@ class GaussianCFR(ConceptEstimator):
         concept : optional
             Not used: this method needs no labels.
         """
-        check_is_fitted(self)
-        if is_tensor(X):
-            return move_tensor(self, X, target)
-        X = check_rows(self, X)
+        return self._apply("counterfactual", X, target=target, concept=concept)
+
+    def _counterfactual(self, X: NDArray, target: Any, concept: Any) -> NDArray[np.floating]:
         goal = self._encode_targets(target, len(X))
         out = np.empty_like(X)
         for j in np.unique(goal):
@@ -206,6 +202,9 @@ class GaussianCFR(ConceptEstimator):
             return self._affine_with(ops, rows, lambda X: self.counterfactual(X, self.classes_[j]), f"move{j}")
 
         return ops.by_class(work, x, target, len(self.classes_))
+
+    def _counterfactual_with(self, ops: Any, x: Any, target: Any, concept: Any) -> Any:
+        return self._move_with(ops, x, ops.codes(self._encode_targets(target, len(x))))
 
     def _shift(self, X: NDArray, slopes: NDArray[np.float64], offset: NDArray[np.float64]) -> NDArray[np.floating]:
         """Rows moved along the basis, by coordinates that are affine in the row."""

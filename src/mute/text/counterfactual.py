@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.rows.validation import LabelEncoder, check_length, label_array
 from mute.text.decoders.decoder import Decoded, Decoder, cosines
-from mute.text.encoders.encoder import Encoder, Progress, Stages, check_texts, counted, load_encoder
+from mute.text.encoders.encoder import Encoder, Stages, TextsDone, check_texts, counted, load_encoder
 from mute.text.encoders.encoding import encode
 from mute.text.saving import decoder_class, read_model, write_model
 
@@ -251,12 +252,14 @@ class TextCounterfactual:
 
     def _codes(self, given: Any, n: int, name: str) -> NDArray[np.int64]:
         """Codes of one label for all texts, or of one for each."""
-        encoder = self.method_._encoder
+        encoder = LabelEncoder(self.classes_.tolist())
         if encoder.holds(given) or isinstance(given, str) or not hasattr(given, "__len__"):
             return np.full(n, encoder.encode_one(given, name))
-        return self.method_._encode(given, n, name)
+        labels = label_array(given, name)
+        check_length(labels, n, name)
+        return encoder.encode(labels, name)
 
-    def _decode(self, wanted: NDArray[np.float32], sources: list[str], progress: Progress) -> Decoded:
+    def _decode(self, wanted: NDArray[np.float32], sources: list[str], progress: TextsDone) -> Decoded:
         # The protocol does not ask for progress; decoders that take their time have it.
         more = {"progress": progress} if "progress" in signature(self.decoder_.decode).parameters else {}
         decoded = self.decoder_.decode(wanted, sources, **more)

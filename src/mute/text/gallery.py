@@ -51,18 +51,9 @@ class Example:
 
 def examples_of(found: Counterfactuals) -> list[Example]:
     """The pairs of texts of a result, in its order."""
-    return [
-        Example(source, text, concept, to, float(before), float(after))
-        for source, text, concept, to, before, after in zip(
-            found.sources,
-            found.texts,
-            found.concept.tolist(),
-            found.to.tolist(),
-            found.start_scores,
-            found.scores,
-            strict=True,
-        )
-    ]
+    arrays = (found.concept, found.to, found.start_scores, found.scores)
+    rows = zip(found.sources, found.texts, *(array.tolist() for array in arrays), strict=True)
+    return [Example(*row) for row in rows]
 
 
 def write_gallery(

@@ -10,7 +10,8 @@ import torch
 from mute.errors import MuteError
 from mute.estimators.base import ConceptEstimator
 from mute.estimators.conditional import Conditional
-from mute.estimators.tensors import check_kind, check_router, classes_of, run_on
+from mute.estimators.tensors import check_router, classes_of, run_on
+from mute.flow.ops import check_kind
 from mute.rows.detect import to_host
 from mute.rows.validation import check_number
 from torch import Tensor, nn

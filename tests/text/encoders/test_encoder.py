@@ -201,7 +201,7 @@ def test_the_fingerprint_follows_what_decides_the_embeddings(folder, tmp_path):
 
 
 def test_prepared_encoders(folder, monkeypatch):
-    monkeypatch.setattr("mute.text.encoders.encoder.prepared_folder", {"minilm": folder}.__getitem__)
+    monkeypatch.setattr(f"{load_encoder.__module__}.cached_folder", lambda name, files: {"minilm": folder}[name])
     encoder = load_encoder("minilm")
     assert encoder.name == "minilm" and encoder.fingerprint == load_encoder(folder).fingerprint
 

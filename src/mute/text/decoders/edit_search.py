@@ -15,7 +15,7 @@ from mute.rows.validation import check_number, check_whole_number
 from mute.text.decoders.decoder import Decoded, check_wanted, cosines
 from mute.text.decoders.edits import Costs, Edit, PricedEdits, Proposer, apply_edits
 from mute.text.decoders.language import Language, tokenise
-from mute.text.encoders.encoder import Encoder, Progress, check_texts, unit
+from mute.text.encoders.encoder import Encoder, TextsDone, check_texts, unit
 
 __all__ = ["EditSearch"]
 
@@ -125,7 +125,7 @@ class EditSearch:
         for name in ("reach", *_COSTS):
             check_number(name, getattr(self, name), "of at least 0", lambda value: value >= 0)
 
-    def fit(self, texts: Sequence[str], embeddings: Any = None, *, progress: Progress | None = None) -> Self:
+    def fit(self, texts: Sequence[str], embeddings: Any = None, *, progress: TextsDone | None = None) -> Self:
         """Learn words and their neighbours from a corpus.
 
         Parameters
@@ -180,7 +180,7 @@ class EditSearch:
         return out._with(language, vectors)
 
     def decode(
-        self, embeddings: ArrayLike, sources: Sequence[str] | None = None, *, progress: Progress | None = None
+        self, embeddings: ArrayLike, sources: Sequence[str] | None = None, *, progress: TextsDone | None = None
     ) -> Decoded:
         """Find a text for each embedding (n, D) by edits of its source; `progress` gets texts done and texts in all."""
         self._learnt()

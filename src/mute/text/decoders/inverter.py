@@ -19,7 +19,7 @@ from mute.errors import MuteError, missing_extra
 from mute.rows.validation import check_whole_number
 from mute.storage.files import write_atomically
 from mute.text.decoders.decoder import Decoded, check_wanted, cosines
-from mute.text.encoders.encoder import Encoder, Progress
+from mute.text.encoders.encoder import Encoder, TextsDone
 
 if TYPE_CHECKING:
     from mute.text.decoders.inverter_network import InverterNetwork
@@ -105,7 +105,7 @@ class Inverter:
         return f"<inverter of {self.encoder.name}: {s.layers} layers of {s.width}, {s.vocabulary} tokens>"
 
     def decode(
-        self, embeddings: ArrayLike, sources: Sequence[str] | None = None, *, progress: Progress | None = None
+        self, embeddings: ArrayLike, sources: Sequence[str] | None = None, *, progress: TextsDone | None = None
     ) -> Decoded:
         """Find a text for each embedding.
 

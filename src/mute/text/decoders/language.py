@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.text.encoders.encoder import Progress
+from mute.text.encoders.encoder import TextsDone
 
 __all__ = ["Language", "Token", "begins", "tokenise"]
 
@@ -127,7 +127,7 @@ class Language:
 
     @classmethod
     def learn(
-        cls, texts: Sequence[str], size: int = 10_000, least: int = 5, progress: Progress | None = None
+        cls, texts: Sequence[str], size: int = 10_000, least: int = 5, progress: TextsDone | None = None
     ) -> Language:
         """Count a corpus, with a vocabulary of at most `size` words of at least `least` occurrences each."""
         cut = [tokenise(text) for text in texts]

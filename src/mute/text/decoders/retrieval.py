@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mute.errors import MuteError
 from mute.text.decoders.decoder import Decoded, check_wanted
-from mute.text.encoders.encoder import Encoder, Progress, check_texts, unit
+from mute.text.encoders.encoder import Encoder, TextsDone, check_texts, unit
 
 __all__ = ["Retrieval"]
 
@@ -68,7 +68,7 @@ class Retrieval:
             self.directions[part] = unit(found[part])
 
     def decode(
-        self, embeddings: ArrayLike, sources: Sequence[str] | None = None, progress: Progress | None = None
+        self, embeddings: ArrayLike, sources: Sequence[str] | None = None, progress: TextsDone | None = None
     ) -> Decoded:
         """Find the nearest text for each embedding (n, D), never its source.
 

@@ -16,19 +16,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.datasets import prepared_folder
 from mute.errors import MuteError, missing_extra
 from mute.rows.threads import for_each, resolve_threads
 from mute.rows.validation import check_whole_number
+from mute.storage.cache import ENCODER_FILES, cached_folder
 from mute.text.encoders.folders import Folder, why_not
 from mute.text.encoders.transformer import build_graph
 from mute.text.encoders.weights import read_weights
 
 __all__ = [
-    "Encoder", "FunctionEncoder", "Progress", "Stages", "check_texts", "counted", "hash_texts", "load_encoder", "unit",
+    "Encoder",
+    "FunctionEncoder",
+    "Stages",
+    "TextsDone",
+    "check_texts",
+    "counted",
+    "hash_texts",
+    "load_encoder",
+    "unit",
 ]  # fmt: skip
 
-Progress = Callable[[int, int], object]
+TextsDone = Callable[[int, int], object]
 Stages = Callable[[str, float], None]
 _Keep = Callable[[NDArray[np.intp], NDArray[np.float32]], None]
 
@@ -86,7 +94,7 @@ def load_encoder(
         return FunctionEncoder(spec, name, bool(normalise))
     if not isinstance(spec, str | os.PathLike):
         raise MuteError(f"an encoder is a name, a folder or a function, not {type(spec).__name__}")
-    folder = prepared_folder(str(spec)) if spec in _PREPARED else Path(spec)
+    folder = cached_folder(str(spec), ENCODER_FILES) if spec in _PREPARED else Path(spec)
     reason = why_not(folder, pooling)
     if reason is None:
         return _OnnxEncoder(Folder(folder, pooling, max_tokens, normalise), name or str(spec))
@@ -114,7 +122,7 @@ class Encoder(ABC):
     def fingerprint(self) -> str | None: ...
 
     def __call__(
-        self, texts: Sequence[str], batch_size: int = 64, *, progress: Progress | None = None
+        self, texts: Sequence[str], batch_size: int = 64, *, progress: TextsDone | None = None
     ) -> NDArray[np.float32]:
         """Encode texts, in their order, as an array of shape (n, D), float32.
 
@@ -153,7 +161,7 @@ class Encoder(ABC):
         return self._tokens(given, batch_size) if given else []
 
     @abstractmethod
-    def _encode(self, texts: list[str], batch_size: int, progress: Progress) -> NDArray[np.float32]: ...
+    def _encode(self, texts: list[str], batch_size: int, progress: TextsDone) -> NDArray[np.float32]: ...
 
     def _tokens(self, texts: list[str], batch_size: int) -> list[NDArray[np.float32]]:
         raise MuteError(f"{self.name} gives one embedding for a text and none for its tokens: take another encoder")
@@ -195,7 +203,7 @@ class _OnnxEncoder(Encoder):
     def fingerprint(self) -> str:
         return self._folder.fingerprint()
 
-    def _encode(self, texts: list[str], batch_size: int, progress: Progress) -> NDArray[np.float32]:
+    def _encode(self, texts: list[str], batch_size: int, progress: TextsDone) -> NDArray[np.float32]:
         out = np.empty((len(texts), self._folder.arch.width), np.float32)
 
         def keep(rows: NDArray[np.intp], found: NDArray[np.float32]) -> None:
@@ -215,7 +223,9 @@ class _OnnxEncoder(Encoder):
         self._run("tokens", ids, batch_size, keep, lambda done, total: None)
         return out
 
-    def _run(self, output: str, ids: list[NDArray[np.int32]], batch_size: int, keep: _Keep, progress: Progress) -> None:
+    def _run(
+        self, output: str, ids: list[NDArray[np.int32]], batch_size: int, keep: _Keep, progress: TextsDone
+    ) -> None:
         """Run all texts in batches; `keep` gets the rows of each batch and what came out."""
         lengths = np.array([max(len(row), 1) for row in ids])
         # Neighbours in this order have nearly one length, which leaves little to pad. Long texts come first, so that
@@ -300,7 +310,7 @@ class FunctionEncoder(Encoder):
     def fingerprint(self) -> str | None:
         return _hash(["function", self.name, self._normalise]) if self._named else None
 
-    def _encode(self, texts: list[str], batch_size: int, progress: Progress) -> NDArray[np.float32]:
+    def _encode(self, texts: list[str], batch_size: int, progress: TextsDone) -> NDArray[np.float32]:
         parts = []
         for start in range(0, len(texts), batch_size):
             batch = texts[start : start + batch_size]
@@ -359,7 +369,7 @@ class _SentenceTransformer(Encoder):
             state.update(tensor.detach().cpu().float().numpy().tobytes())
         return _hash(["sentence-transformers", self._spec, str(self._model), state.hexdigest(), self._normalise])
 
-    def _encode(self, texts: list[str], batch_size: int, progress: Progress) -> NDArray[np.float32]:
+    def _encode(self, texts: list[str], batch_size: int, progress: TextsDone) -> NDArray[np.float32]:
         rows = self._model.encode(texts, batch_size=batch_size, show_progress_bar=False)
         progress(len(texts), len(texts))
         rows = np.asarray(rows, np.float32)
@@ -380,7 +390,7 @@ class _SentenceTransformer(Encoder):
             raise MuteError(f"{self.name} does not show its tokens ({why}): take another encoder") from error
 
 
-def counted(stages: Stages, stage: str) -> Progress:
+def counted(stages: Stages, stage: str) -> TextsDone:
     """Counts of texts, reported as shares of a stage."""
     return lambda done, total: stages(stage, done / max(total, 1))
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.storage.files import write_atomically
-from mute.text.encoders.encoder import Encoder, Progress, check_texts, hash_texts, load_encoder
+from mute.text.encoders.encoder import Encoder, TextsDone, check_texts, hash_texts, load_encoder
 
 __all__ = ["encode", "forget"]
 
@@ -28,7 +28,7 @@ def encode(
     *,
     batch_size: int = 64,
     cache: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: TextsDone | None = None,
 ) -> NDArray[np.float32]:
     """Encode texts, with a cache if wanted.
 
@@ -116,7 +116,9 @@ def _block_file(parts: Path, start: int) -> Path:
     return parts / f"{start // _BLOCK:06d}.npy"
 
 
-def _encode_blocks(texts: list[str], encoder: Encoder, batch_size: int, parts: Path, progress: Progress | None) -> None:
+def _encode_blocks(
+    texts: list[str], encoder: Encoder, batch_size: int, parts: Path, progress: TextsDone | None
+) -> None:
     for start in range(0, len(texts), _BLOCK):
         block, file = texts[start : start + _BLOCK], _block_file(parts, start)
         if _read(file, len(block), encoder.dimension) is not None:
@@ -133,7 +135,7 @@ def _encode_blocks(texts: list[str], encoder: Encoder, batch_size: int, parts: P
             np.save(target, rows)
 
 
-def _report(progress: Progress, start: int, total: int, done: int, _: int) -> None:
+def _report(progress: TextsDone, start: int, total: int, done: int, _: int) -> None:
     progress(start + done, total)
 
 

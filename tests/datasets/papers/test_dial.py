@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from mute.datasets import dial, load_dial
+from mute.datasets import load_dial
+from mute.datasets.papers import dial
 from mute.errors import MuteError
 
 PARTS = {"train": "fit", "dev": "validate", "test": "test"}
@@ -61,9 +62,9 @@ def test_the_smallest_cell_counts_for_all(folder):
     [
         (None, r"test/neg_pos.npy is missing: it belongs to emoji_sent_race_0.5"),
         (np.zeros((9, 6)), r"test/neg_pos.npy has 6 columns where .*neg_neg.npy has 5"),
-        (np.zeros(9), r"neg_pos.npy holds float64 values of shape \(9,\)"),
+        (np.zeros(9), r"neg_pos.npy has float64 values of shape \(9,\)"),
         (np.zeros((0, 5)), r"shape \(0, 5\)"),
-        (np.full((9, 5), np.inf), r"neg_pos.npy holds NaN or infinite values"),
+        (np.full((9, 5), np.inf), r"neg_pos.npy has NaN or infinite values"),
     ],
 )
 def test_files_that_do_not_fit(folder, content, message):
@@ -76,5 +77,5 @@ def test_files_that_do_not_fit(folder, content, message):
 
 
 def test_a_missing_folder(tmp_path):
-    with pytest.raises(MuteError, match=r"does not exist: give the folder that holds train, dev and test"):
+    with pytest.raises(MuteError, match=r"does not exist: give the folder that has train, dev and test"):
         load_dial(tmp_path / "absent")

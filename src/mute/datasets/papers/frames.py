@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.datasets.standins import StandIn
+from mute.datasets.papers.standins import StandIn
 from mute.errors import MuteError
 
 __all__ = ["frame_columns"]
@@ -18,27 +18,11 @@ _OFFSETS = {"string": "<i4", "large_string": "<i8"}
 
 
 def frame_columns(frame: StandIn, plain: Plain) -> dict[Any, NDArray[Any]]:
-    """Take the columns out of a DataFrame.
+    """Take the columns, in the order of the frame, out of a DataFrame of pandas 1, 2 or 3.
 
     pandas keeps columns of one type together as the rows of a block, with the places that they have in the frame.
-
-    Parameters
-    ----------
-    frame : StandIn
-        The DataFrame; of pandas 1, 2 or 3.
-    plain : callable
-        Turns a stand-in of an array into the array.
-
-    Returns
-    -------
-    dict of column name -> array of shape (n_rows,)
-        In the order of the frame. Text is an array of objects, with None or NaN where it is missing. Columns of
-        other kinds than numbers, booleans, text and Python objects are left out.
-
-    Raises
-    ------
-    MuteError
-        If the parts do not fit each other.
+    `plain` turns the stand-in of an array into the array. Text becomes an array of objects, with None or NaN where it
+    is missing. Columns of other kinds than numbers, booleans, text and Python objects are left out.
     """
     manager = frame.state["_mgr" if "_mgr" in frame.state else "_data"]
     blocks, (names, _) = _parts(manager)
@@ -50,12 +34,12 @@ def frame_columns(frame: StandIn, plain: Plain) -> dict[Any, NDArray[Any]]:
             continue
         where = _places(places, plain)
         if len(where) != len(columns):
-            raise MuteError(f"holds a DataFrame with {len(columns)} columns for {len(where)} places: fetch it again")
+            raise MuteError(f"has a DataFrame with {len(columns)} columns for {len(where)} places: fetch it again")
         found.update(zip(where, columns, strict=True))
     if len(set(titles)) != len(titles) or not set(found) <= set(range(len(titles))):
-        raise MuteError("holds a DataFrame whose columns and their names do not fit each other: give each its own name")
+        raise MuteError("has a DataFrame whose columns and their names do not fit each other: give each its own name")
     if len({len(column) for column in found.values()}) > 1:
-        raise MuteError("holds a DataFrame whose columns differ in length: fetch it again")
+        raise MuteError("has a DataFrame whose columns differ in length: fetch it again")
     return {title: found[place] for place, title in enumerate(titles) if place in found}
 
 
@@ -75,7 +59,7 @@ def _titles(names: StandIn, plain: Plain) -> list[Any]:
         return list(_range(fields["start"], fields["stop"], fields["step"]))
     columns = _columns(fields["data"], plain)
     if columns is None:
-        raise MuteError("holds a DataFrame whose columns have names of an unknown kind: name them with plain text")
+        raise MuteError("has a DataFrame whose columns have names of an unknown kind: name them with plain text")
     # The names are one array, which `_columns` takes for one column.
     return columns[0].tolist()
 
@@ -91,7 +75,7 @@ def _places(places: Any, plain: Plain) -> list[int]:
 def _range(start: int, stop: int, step: int | None) -> range:
     made = range(start, stop, 1 if step is None else step)
     if len(made) > 1_000_000:
-        raise MuteError(f"holds a DataFrame of {len(made)} columns: fetch it again")
+        raise MuteError(f"has a DataFrame of {len(made)} columns: fetch it again")
     return made
 
 
@@ -122,7 +106,7 @@ def _arrow_strings(chunk: StandIn, plain: Plain) -> list[str | None]:
     bounds = np.frombuffer(_buffer(offsets, plain), dtype=_OFFSETS[kind.args[0]])[offset : offset + length + 1]
     data = _buffer(letters, plain)
     if length and (len(bounds) != length + 1 or bounds[0] < 0 or (np.diff(bounds) < 0).any() or bounds[-1] > len(data)):
-        raise MuteError("holds a text column that is cut off: fetch it again")
+        raise MuteError("has a text column that is cut off: fetch it again")
     texts: list[str | None] = [data[start:stop].decode() for start, stop in pairwise(bounds.tolist())]
     if validity is not None:
         bits = np.unpackbits(np.frombuffer(_buffer(validity, plain), dtype=np.uint8), bitorder="little")

@@ -3,10 +3,8 @@
 import os
 from itertools import product
 
-import numpy as np
-
 from mute.datasets.dataset import Dataset
-from mute.datasets.reading import file_in, fingerprints, folder_at, read_matrix, stack_parts
+from mute.datasets.papers.reading import Gathered, file_in, folder_at, read_matrix
 
 __all__ = ["load_dial"]
 
@@ -28,7 +26,7 @@ def load_dial(path: str | os.PathLike[str]) -> Dataset:
     ----------
     path : str or path-like
         Folder with ``train``, ``dev`` and ``test``, each with ``neg_neg.npy``, ``neg_pos.npy``, ``pos_neg.npy`` and
-        ``pos_pos.npy``; or the folder that holds it under the name ``emoji_sent_race_0.5``.
+        ``pos_pos.npy``; or the folder above it, with the name ``emoji_sent_race_0.5``.
 
     Returns
     -------
@@ -38,11 +36,6 @@ def load_dial(path: str | os.PathLike[str]) -> Dataset:
         first 40,000, 2,000 and 1,999 rows of each file are taken, so all four have as many: 160,000 rows to fit, 8,000
         to validate, 7,996 to test. Where a file has fewer, the smallest of its folder counts for all four, and
         ``provenance["rows_per_file"]`` says so.
-
-    Raises
-    ------
-    MuteError
-        If a file is missing or damaged, the files differ in width, or values are not finite.
 
     Notes
     -----
@@ -58,35 +51,20 @@ def load_dial(path: str | os.PathLike[str]) -> Dataset:
     folder = folder_at(path, "train, dev and test, each with neg_neg.npy, neg_pos.npy, pos_neg.npy and pos_pos.npy")
     if (folder / _INNER).is_dir():
         folder = folder / _INNER
-    parts, rows_per_file = [], {}
-    z: list[str] = []
-    y: list[str] = []
-    names: list[str] = []
-    split: list[str] = []
+    rows, rows_per_file = Gathered(), {}
+    cells = list(product(_SENTIMENTS, _DIALECTS))
     for part, ours in _SPLITS.items():
-        cells = list(product(_SENTIMENTS, _DIALECTS))
         paths = [file_in(folder, f"{part}/{first}_{second}.npy", _PUBLISHED) for first, second in cells]
         matrices = [read_matrix(file) for file in paths]
         count = min(_ROWS[part], *map(len, matrices))
         rows_per_file[part] = {"taken": count, "paper": _ROWS[part]}
         for (first, second), file, matrix in zip(cells, paths, matrices, strict=True):
-            parts.append((file, matrix[:count]))
-            z += [_DIALECTS[second]] * count
-            y += [_SENTIMENTS[first]] * count
-            names += [f"{part} {first}_{second} {row}" for row in range(count)]
-            split += [ours] * count
-    return Dataset(
-        X=stack_parts(parts),
-        z=np.array(z),
-        y=np.array(y),
-        names=np.array(names),
-        split=np.array(split),
-        provenance={
-            "source": f"DIAL: DeepMoji encodings of tweets, {_INNER}",
-            "citation": "Blodgett, Green and O'Connor (2016), EMNLP; Elazar and Goldberg (2018), EMNLP; "
-            "Ravfogel et al. (2020), Null It Out, ACL",
-            "licence": "not stated by the authors; the tweets belong to their writers",
-            "rows_per_file": rows_per_file,
-            "files": fingerprints(folder, [file for file, _ in parts]),
-        },
-    )
+            rows.add(
+                file,
+                matrix[:count],
+                z=[_DIALECTS[second]] * count,
+                y=[_SENTIMENTS[first]] * count,
+                names=[f"{part} {file.stem} {row}" for row in range(count)],
+                split=[ours] * count,
+            )
+    return rows.dataset("dial", folder, rows_per_file=rows_per_file)

@@ -3,7 +3,6 @@
 import copyreg
 import math
 import os
-import pickle
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +11,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.datasets.frames import frame_columns
-from mute.datasets.standins import StandIn, stand_in
+from mute.datasets.papers.frames import frame_columns
+from mute.datasets.papers.standins import StandIn, StandInUnpickler
 from mute.errors import MuteError
 
 __all__ = ["read_npy", "read_pickle"]
@@ -41,24 +40,23 @@ def read_pickle(path: str | os.PathLike[str]) -> Any:
     Raises
     ------
     MuteError
-        If the file is missing, is not a whole pickle, asks for any other class or function, or holds arrays whose
-        shape and content do not fit each other.
+        If the file is not a whole pickle, asks for other names, or has arrays whose shape and content do not fit.
 
     Notes
     -----
-    Every name that the file gives is bound to an inert stand-in (`mute.datasets.standins`), never to the real class;
-    arrays are made afterwards, from checked shapes and bytes. So a hostile file can run nothing.
+    Names in the file must be on an allow-list, and each is bound to an inert stand-in, never to the real class. Arrays
+    are made afterwards, from checked shapes and bytes. So a hostile file can run nothing.
 
-    *Limits.* It can still ask for much memory. The index of a DataFrame is not read, and columns of dates, categories
-    or nullable numbers are left out. Strings of Python 2 are read as Latin-1.
+    *Limits.* A hostile file can still ask for much memory. The index of a DataFrame is not read, and columns of dates,
+    categories or nullable numbers are left out. Strings of Python 2 are read as Latin-1.
 
     Examples
     --------
-    >>> import os, pickle, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "words.pkl")
-    >>> with open(path, "wb") as file:
-    ...     pickle.dump({"queen": np.array([0.5, 1.5])}, file)
-    >>> read_pickle(path)
+    >>> import pickle, tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "words.pkl").write_bytes(pickle.dumps({"queen": np.array([0.5, 1.5])}))
+    ...     read_pickle(Path(folder, "words.pkl"))
     {'queen': array([0.5, 1.5])}
     """
     with _opened(path) as file:
@@ -71,7 +69,7 @@ def read_npy(path: str | os.PathLike[str], mmap: bool = True) -> NDArray[Any]:
     Parameters
     ----------
     path : str or path-like
-        The file.
+        An array of records (a structured dtype) is refused.
     mmap : bool
         Whether numbers are mapped into memory (read-only, read when used) in place of being loaded.
 
@@ -81,17 +79,12 @@ def read_npy(path: str | os.PathLike[str], mmap: bool = True) -> NDArray[Any]:
         Of numbers, booleans or strings as stored; an array of objects comes out of the pickle inside the file, as
         `read_pickle` reads it.
 
-    Raises
-    ------
-    MuteError
-        If the file is missing, damaged, shorter than its header says or holds records (a structured dtype).
-
     Examples
     --------
-    >>> import os, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "z.npy")
-    >>> np.save(path, np.array(["f", "m"], dtype=object), allow_pickle=True)
-    >>> read_npy(path)
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(folder + "/z.npy", np.array(["f", "m"], dtype=object), allow_pickle=True)
+    ...     read_npy(folder + "/z.npy")
     array(['f', 'm'], dtype=object)
     """
     with _opened(path) as file:
@@ -100,7 +93,7 @@ def read_npy(path: str | os.PathLike[str], mmap: bool = True) -> NDArray[Any]:
             if dtype.hasobject:
                 array = _unpickled(file, path)
                 if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape:
-                    raise MuteError(f"{path} holds something else than its header says: save or fetch it again")
+                    raise MuteError(f"{path} contains something else than its header says: save or fetch it again")
                 return array
             array = np.lib.format.open_memmap(path, mode="r")
         except MuteError:
@@ -111,13 +104,13 @@ def read_npy(path: str | os.PathLike[str], mmap: bool = True) -> NDArray[Any]:
 
 
 def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     version = np.lib.format.read_magic(file)
-    if version not in {(1, 0), (2, 0)}:
+    if version not in readers:
         raise MuteError(f"{file.name} has version {version} of the .npy format: only plain arrays are read")
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
+    shape, _, dtype = readers[version](file)
     if dtype != np.dtype(object) and _DTYPE.fullmatch(dtype.str[1:]) is None:
-        raise MuteError(f"{file.name} holds {dtype} values: only numbers, strings and plain objects are read")
+        raise MuteError(f"{file.name} has {dtype} values: only numbers, strings and plain objects are read")
     if any(size < 0 for size in shape):
         raise MuteError(f"{file.name} claims to have shape {shape}: save or fetch it again")
     return shape, dtype
@@ -125,11 +118,11 @@ def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 @contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    if not os.path.exists(path):
-        raise MuteError(f"there is no file {path}")
     try:
         with open(path, "rb") as file:
             yield file
+    except FileNotFoundError:
+        raise MuteError(f"there is no file {path}") from None
     except OSError as error:
         raise MuteError(f"cannot read {path}: {error.strerror or error}") from error
 
@@ -138,7 +131,7 @@ def _unpickled(file: BinaryIO, path: str | os.PathLike[str]) -> Any:
     # Objects of the program's own extension codes would be taken from this cache without asking `find_class`.
     copyreg.clear_extension_cache()
     try:
-        return _Plain()(_Unpickler(file, encoding="latin1").load())
+        return _Plain()(StandInUnpickler(file, encoding="latin1").load())
     except MuteError as error:
         raise MuteError(f"{path} {error}") from error
     # Only stand-ins ran, so whatever went wrong (and a broken pickle can raise anything) is the fault of the file.
@@ -151,14 +144,6 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
 
 
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        return stand_in(module, name)
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise MuteError("refers to data outside of the file (a persistent id): only plain data is read")
-
-
 class _Plain:
     """Turn stand-ins into data, through all levels; what is shared in the file stays shared."""
 
@@ -169,44 +154,40 @@ class _Plain:
     def __call__(self, thing: Any) -> Any:
         if type(thing) in _LEAVES:
             return thing
-        if id(thing) in self._made:
-            made = self._made[id(thing)][1]
-            if made is _UNDER_WAY:
-                raise MuteError("holds something that contains itself: only plain data is read")
-            return made
-        changed_in_place = type(thing) in (list, dict, set)
-        self._made[id(thing)] = (thing, thing if changed_in_place else _UNDER_WAY)
-        made = self._make(thing)
-        self._made[id(thing)] = (thing, made)
+        if id(thing) not in self._made:
+            # These are changed in place, so they may contain themselves.
+            self._made[id(thing)] = (thing, thing if isinstance(thing, list | dict | set) else _UNDER_WAY)
+            self._made[id(thing)] = (thing, self._make(thing))
+        made = self._made[id(thing)][1]
+        if made is _UNDER_WAY:
+            raise MuteError("has something that contains itself: only plain data is read")
         return made
 
     def _make(self, thing: Any) -> Any:
-        kind: type = type(thing)
-        if kind is bytearray:
+        if isinstance(thing, StandIn):
+            return self._stood_for(thing)
+        if isinstance(thing, bytearray):
             return bytes(thing)
-        if kind is dict:
+        if isinstance(thing, dict):
             if not (_all_leaves(thing) and _all_leaves(thing.values())):
                 items = [(self(key), self(value)) for key, value in thing.items()]
                 thing.clear()
                 thing.update(items)
             return thing
-        if kind in (list, tuple, set, frozenset):
+        if isinstance(thing, list | tuple | set | frozenset):
             if _all_leaves(thing):
                 return thing
-            made = kind(self(part) for part in thing)
-            if kind is list:
-                thing[:] = made
-            elif kind is set:
-                thing.clear()
-                thing.update(made)
-            return thing if kind in (list, set) else made
-        if isinstance(thing, StandIn):
-            return self._stood_for(thing)
+            made = type(thing)(self(part) for part in thing)
+            if isinstance(thing, tuple | frozenset):
+                return made
+            thing.clear()
+            (thing.extend if isinstance(thing, list) else thing.update)(made)
+            return thing
         if isinstance(thing, type) and issubclass(thing, StandIn):
             if thing.source.startswith("pandas") and thing.source.endswith(".NA"):
                 return None
-            raise MuteError(f"holds {thing.source} itself: only plain data is read")
-        raise MuteError(f"holds a {kind.__name__}: only plain data is read")
+            raise MuteError(f"contains {thing.source} itself: only plain data is read")
+        raise MuteError(f"contains a {type(thing).__name__}: only plain data is read")
 
     def _stood_for(self, noted: StandIn) -> Any:
         args = noted.args
@@ -234,7 +215,7 @@ class _Plain:
                 return self(dict([*(args[0] if args else ()), *noted.items]))
             case "pandas.DataFrame" | "pandas.core.frame.DataFrame":
                 return frame_columns(noted, self)
-        raise MuteError(f"holds a {noted.source}: only plain data, numpy arrays and DataFrames are read")
+        raise MuteError(f"contains a {noted.source}: only plain data, numpy arrays and DataFrames are read")
 
 
 def _all_leaves(parts: Any) -> bool:
@@ -247,46 +228,42 @@ def _bytes(content: Any = b"", encoding: Any = "latin1") -> bytes:
     if isinstance(content, str) and encoding in ("latin1", "latin-1", "ascii", "utf-8"):
         return content.encode(encoding)
     if not isinstance(content, bytes):
-        raise MuteError("holds bytes of an unknown kind: only plain data is read")
+        raise MuteError("has bytes of an unknown kind: only plain data is read")
     return content
 
 
 def _dtype(code: Any, state: Any) -> np.dtype[Any]:
-    order: Any = "|"
-    subarray, names = None, None
-    if state is not None:
-        order, subarray, names = state[1:4]
+    order: Any
+    order, subarray, names = ("|", None, None) if state is None else state[1:4]
     if not isinstance(code, str) or subarray is not None or names is not None or _DTYPE.fullmatch(code) is None:
-        raise MuteError(f"holds an array of dtype {ascii(code)[:40]}: only numbers, strings and plain objects are read")
+        raise MuteError(f"has an array of dtype {ascii(code)[:40]}: only numbers, strings and plain objects are read")
     if code.startswith("O"):
         return np.dtype(object)
     if order not in ("<", ">", "|", "="):
-        raise MuteError(f"holds an array of byte order {ascii(order)[:40]}: fetch it again")
+        raise MuteError(f"has an array of byte order {ascii(order)[:40]}: fetch it again")
     return np.dtype(code).newbyteorder(order)
 
 
 def _array(data: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
     """Make an array out of checked parts; numpy itself would believe them."""
     if not isinstance(dtype, np.dtype) or order not in ("C", "F"):
-        raise MuteError("holds an array without a proper dtype or order: fetch it again")
+        raise MuteError("has an array without a proper dtype or order: fetch it again")
     if not isinstance(shape, tuple) or not all(type(size) is int and size >= 0 for size in shape):
-        raise MuteError(f"holds an array of shape {ascii(shape)[:60]}: fetch it again")
-    count = math.prod(shape)
-    if dtype.kind == "O":
-        parts = data if isinstance(data, list) else []
-        _check_size(len(parts), count, shape, "objects")
+        raise MuteError(f"has an array of shape {ascii(shape)[:60]}: fetch it again")
+    objects = dtype.kind == "O"
+    content = (data if isinstance(data, list) else []) if objects else _bytes(data)
+    count, unit = math.prod(shape), "objects" if objects else "bytes"
+    needed = count if objects else count * dtype.itemsize
+    if len(content) != needed:
+        raise MuteError(
+            f"has an array of shape {shape} with {len(content)} {unit} in place of {needed}: fetch it again"
+        )
+    if objects:
         # Whatever the order of the array, numpy lists its objects row by row.
-        return np.fromiter(parts, dtype=object, count=count).reshape(shape)
-    raw = _bytes(data)
-    _check_size(len(raw), count * dtype.itemsize, shape, "bytes")
+        return np.fromiter(content, dtype=object, count=count).reshape(shape)
     if count == 0:
         return np.empty(shape, dtype=dtype, order=order)
-    array = np.frombuffer(raw, dtype=dtype)
+    array = np.frombuffer(content, dtype=dtype)  # type: ignore[arg-type]
     if dtype.kind == "U" and array.view(dtype.byteorder + "u4").max() > 0x10FFFF:
-        raise MuteError("holds text of impossible characters: fetch it again")
+        raise MuteError("has text of impossible characters: fetch it again")
     return array.reshape(shape, order=order).copy(order=order)
-
-
-def _check_size(given: int, needed: int, shape: tuple[int, ...], unit: str) -> None:
-    if given != needed:
-        raise MuteError(f"holds an array of shape {shape} with {given} {unit} in place of {needed}: fetch it again")

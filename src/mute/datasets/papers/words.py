@@ -5,12 +5,14 @@ import mmap
 import os
 import re
 from array import array
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.datasets.unpickle import read_pickle
+from mute.datasets.papers.reading import as_vectors
+from mute.datasets.papers.unpickle import read_pickle
 from mute.errors import MuteError
 
 __all__ = ["load_word_pairs", "load_word_vectors"]
@@ -25,7 +27,7 @@ def load_word_vectors(path: str | os.PathLike[str]) -> tuple[list[str], NDArray[
     Parameters
     ----------
     path : str or path-like
-        One of these, told apart by their content:
+        One of these, recognised by their content:
 
         - a pickle (``.pickle``, ``.pkl``) of a dict with ``"words"`` and ``"vecs"``, as ``glove-top-150k.pickle``;
         - text, a word and its numbers on each line, separated by single spaces, as GloVe is published; a first line
@@ -34,15 +36,9 @@ def load_word_vectors(path: str | os.PathLike[str]) -> tuple[list[str], NDArray[
 
     Returns
     -------
-    words : list of str
+    words : list of n str
         In the order of the file.
-    vectors : array of shape (n_words, D)
-        Their vectors.
-
-    Raises
-    ------
-    MuteError
-        If the file is missing, cut off, of another format or holds values that are not finite.
+    vectors : array of shape (n, D)
 
     Notes
     -----
@@ -51,11 +47,10 @@ def load_word_vectors(path: str | os.PathLike[str]) -> tuple[list[str], NDArray[
 
     Examples
     --------
-    >>> import os, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "glove.txt")
-    >>> with open(path, "w") as file:
-    ...     _ = file.write("the 0.5 1\nqueen -1 2\n")
-    >>> words, vectors = load_word_vectors(path)
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "glove.txt").write_text("the 0.5 1\nqueen -1 2\n")
+    ...     words, vectors = load_word_vectors(Path(folder, "glove.txt"))
     >>> words, vectors.tolist()
     (['the', 'queen'], [[0.5, 1.0], [-1.0, 2.0]])
     """
@@ -70,7 +65,7 @@ def load_word_vectors(path: str | os.PathLike[str]) -> tuple[list[str], NDArray[
         words, vectors = _binary(source) if binary else _text(source, announced)
     bad = ~np.isfinite(vectors).all(axis=1)
     if bad.any():
-        raise MuteError(f"{source} holds NaN or infinite values, first for the word {words[bad.argmax()]!r}")
+        raise MuteError(f"{source} has NaN or infinite values, first for the word {words[bad.argmax()]!r}")
     return words, vectors
 
 
@@ -89,18 +84,12 @@ def load_word_pairs(path: str | os.PathLike[str]) -> list[tuple[str, str, float]
     list of (str, str, float)
         First word, second word, score; in the order of the file, spelt as there.
 
-    Raises
-    ------
-    MuteError
-        If the file is missing or a line is of another form.
-
     Examples
     --------
-    >>> import os, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "pairs.tsv")
-    >>> with open(path, "w") as file:
-    ...     _ = file.write("# from 0 to 10\nking\tqueen\t8.5\n")
-    >>> load_word_pairs(path)
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "pairs.tsv").write_text("# from 0 to 10\nking\tqueen\t8.5\n")
+    ...     load_word_pairs(Path(folder, "pairs.tsv"))
     [('king', 'queen', 8.5)]
     """
     source = _file(path)
@@ -122,7 +111,7 @@ def load_word_pairs(path: str | os.PathLike[str]) -> list[tuple[str, str, float]
             raise MuteError(f"{source}, line {number}: expected two words and a score, got {line.strip()[:60]!r}")
         heading_possible = False
     if not pairs:
-        raise MuteError(f"{source} holds no pairs: each line must have two words and a score")
+        raise MuteError(f"{source} has no pairs: each line must have two words and a score")
     return pairs
 
 
@@ -134,12 +123,8 @@ def _file(path: str | os.PathLike[str]) -> Path:
 
 
 def _fields(line: str) -> list[str]:
-    if "\t" in line:
-        fields = line.split("\t")
-    elif "," in line:
-        fields = next(csv.reader([line]))
-    else:
-        fields = line.split()
+    tabs, commas = "\t" in line, "," in line
+    fields = line.split("\t") if tabs else next(csv.reader([line])) if commas else line.split()
     # Some files pad their columns with more than one tab.
     return [field.strip() for field in fields if field.strip()]
 
@@ -147,21 +132,18 @@ def _fields(line: str) -> list[str]:
 def _pickled(path: Path) -> tuple[list[str], NDArray[np.float32]]:
     content = read_pickle(path)
     if not isinstance(content, dict) or not {"words", "vecs"} <= set(content):
-        raise MuteError(f"{path} must hold a dict with 'words' and 'vecs'")
+        raise MuteError(f"{path} must contain a dict with 'words' and 'vecs'")
     words = content["words"].tolist() if isinstance(content["words"], np.ndarray) else content["words"]
-    try:
-        vectors = np.array(content["vecs"], dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise MuteError(f"{path}: 'vecs' must be vectors of numbers that all have one length: {error}") from error
+    vectors = as_vectors(content["vecs"], f"{path}: 'vecs'", np.float32)
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise MuteError(f"{path}: 'words' must be a list of text")
-    if vectors.ndim != 2 or len(vectors) != len(words):
+    if len(vectors) != len(words):
         raise MuteError(f"{path} has {len(words)} words, but 'vecs' has shape {vectors.shape}")
     return words, vectors
 
 
 def _is_binary(line: bytes, d: int) -> bool:
-    """Tell whether what follows a header is no line of text with d numbers."""
+    """Whether what follows a header is no line of text with d numbers."""
     numbers = line.rstrip(b" \r\n").split(b" ")[-d:]
     return len(numbers) < d or not all(_NUMBER.fullmatch(number.decode("latin1")) for number in numbers)
 
@@ -173,25 +155,22 @@ def _text(path: Path, announced: tuple[int, int] | None) -> tuple[list[str], NDA
     try:
         # Only "\n" ends a line: some words of GloVe are other characters that Python takes for the end of one.
         with open(path, encoding="utf-8", newline="\n") as file:
-            for number, line in enumerate(file, start=1):
-                if announced is not None and number == 1:
-                    continue
+            lines = enumerate(file, start=1)
+            for number, line in lines if announced is None else islice(lines, 1, None):  # noqa: B007  (in the messages)
                 line = line.rstrip(" \r\n")
                 d = d or line.count(" ")
                 # Words may contain spaces themselves, so the numbers are counted from the right.
                 word, *values = line.rsplit(" ", d)
                 if d == 0 or len(values) != d:
-                    raise MuteError(f"{path}, line {number}: expected a word and {d or 'its'} numbers")
+                    raise ValueError(f"it has {len(values)}")
                 words.append(word)
                 numbers.extend(map(float, values))
     except UnicodeDecodeError as error:
         raise MuteError(f"{path} is neither text nor a word2vec file: unpack it if it is compressed") from error
-    except MuteError:
-        raise
     except ValueError as error:
-        raise MuteError(f"{path}, line {number}: expected a word and {d} numbers ({error})") from error
+        raise MuteError(f"{path}, line {number}: expected a word and {d or 'its'} numbers ({error})") from error
     if not words or (announced is not None and len(words) != announced[0]):
-        raise MuteError(f"{path} holds {len(words)} words{f' of {announced[0]}' if announced else ''}: fetch it again")
+        raise MuteError(f"{path} has {len(words)} words{f' of {announced[0]}' if announced else ''}: fetch it again")
     return words, np.array(numbers, dtype=np.float32).reshape(len(words), d)
 
 

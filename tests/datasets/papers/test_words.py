@@ -56,12 +56,12 @@ def test_words_of_broken_utf8_stay_readable(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.txt", b"", "holds 0 words"),
+        ("x.txt", b"", "has 0 words"),
         ("x.txt", b"a 1 2\nb 1\n", "line 2: expected a word and 2 numbers"),
         ("x.txt", b"a 1 2\nb 1 two\n", r"line 2: expected a word and 2 numbers \(could not convert"),
         ("x.txt", b"word\n", "line 1: expected a word and its numbers"),
         ("x.txt", b"a 1 nan\n", "NaN or infinite values, first for the word 'a'"),
-        ("x.txt", b"3 2\na 1 2\nb 1 2\n", "holds 2 words of 3"),
+        ("x.txt", b"3 2\na 1 2\nb 1 2\n", "has 2 words of 3"),
         ("x.txt", b"\x1f\x8b\x08\xff\xfe", "unpack it if it is compressed"),
         ("x.bin", binary()[:-1], "too short for the 5 words of 3 numbers|ends after 4 of 5"),
         ("x.bin", binary(header="50000000000 3\n"), "too short for the 50000000000 words"),
@@ -115,8 +115,8 @@ def test_pairs_between_spaces(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "holds no pairs"),
-        (b"# only a comment\n", "holds no pairs"),
+        (b"", "has no pairs"),
+        (b"# only a comment\n", "has no pairs"),
         (b"a\tb\t1\na\tb\n", r"line 2: expected two words and a score, got 'a\\tb'"),
         (b"a\tb\t1\nc\td\thigh\n", "line 2: expected"),
         (b"a\tb\t1\nc\td\tnan\n", "line 2: expected"),

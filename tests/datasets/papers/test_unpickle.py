@@ -13,7 +13,7 @@ import zlib
 import numpy as np
 import pytest
 
-from mute.datasets.unpickle import read_npy, read_pickle
+from mute.datasets.papers.unpickle import read_npy, read_pickle
 from mute.errors import MuteError
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
@@ -223,7 +223,7 @@ def test_nothing_is_run_out_of_npy_files_and_frames(stored, tmp_path):
     ],
 )
 def test_stand_ins_cannot_be_changed(stored, code):
-    from mute.datasets.standins import StandIn
+    from mute.datasets.papers.standins import StandIn
 
     before = dict(vars(StandIn))
     with pytest.raises(MuteError, match=r"file.pkl"):
@@ -271,7 +271,7 @@ def test_persistent_ids_are_refused(stored, protocol):
         (np.ma.masked_array([1, 2]), "asks for numpy.ma"),
         (collections.Counter("ab"), "asks for collections.Counter"),
         (np.ndarray, "numpy.ndarray itself"),
-        (slice(3), "holds a builtins.slice"),
+        (slice(3), "contains a builtins.slice"),
         (Call(bytearray, 10**15), "bytes of an unknown kind"),
         (Call(bytes, "text", "rot13"), "bytes of an unknown kind"),
     ],
@@ -527,8 +527,8 @@ def test_damaged_npy_files(tmp_path, stored):
     with pytest.raises(MuteError, match=r"shape \(-6,\)"):
         read_npy(stored(numbers.replace(b"(6,), ", b"(-6,),"), name="x.npy"))
     np.save(tmp_path / "x.npy", np.zeros(2, dtype=[("a", "f4")]))
-    with pytest.raises(MuteError, match=r"x.npy holds .*only numbers"):
+    with pytest.raises(MuteError, match=r"x.npy has .*only numbers"):
         read_npy(tmp_path / "x.npy")
     np.save(tmp_path / "x.npy", np.array(["2020-01-01"], dtype="M8[D]"))
-    with pytest.raises(MuteError, match="holds datetime64"):
+    with pytest.raises(MuteError, match="has datetime64"):
         read_npy(tmp_path / "x.npy")

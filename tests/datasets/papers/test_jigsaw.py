@@ -131,7 +131,7 @@ def test_nothing_left(tmp_path, frames):
 
 
 def test_missing_files(tmp_path, frames):
-    with pytest.raises(MuteError, match=r"does not exist: give the folder that holds jigsaw_train.pkl"):
+    with pytest.raises(MuteError, match=r"does not exist: give the folder that has jigsaw_train.pkl"):
         load_jigsaw(tmp_path / "absent")
     with pytest.raises(MuteError, match=r"jigsaw_train.pkl is missing: .*all_data.csv"):
         load_jigsaw(tmp_path)
@@ -154,14 +154,14 @@ def test_missing_files(tmp_path, frames):
     [
         (lambda f: f.drop(columns="hindu"), "jigsaw_test.pkl has no column 'hindu'"),
         (lambda f: f.drop(columns="embedded"), "no column 'embedded'"),
-        (lambda f: f.assign(hindu=np.nan), "column 'hindu' must hold shares"),
-        (lambda f: f.assign(hindu=1.5), "column 'hindu' must hold shares"),
-        (lambda f: f.assign(toxicity="much"), "column 'toxicity' must hold shares"),
-        (lambda f: f.assign(embedded=[[1.0] * (2 + row % 2) for row in range(len(f))]), "as many in each row"),
-        (lambda f: f.assign(embedded=1.0), "one list of numbers for each row"),
-        (lambda f: f.assign(embedded=[[np.nan] * WIDTH] * len(f)), "jigsaw_test.pkl holds NaN"),
+        (lambda f: f.assign(hindu=np.nan), "column 'hindu' must have shares"),
+        (lambda f: f.assign(hindu=1.5), "column 'hindu' must have shares"),
+        (lambda f: f.assign(toxicity="much"), "column 'toxicity' must have shares"),
+        (lambda f: f.assign(embedded=[[1.0] * (2 + row % 2) for row in range(len(f))]), "all have one length"),
+        (lambda f: f.assign(embedded=1.0), "one vector of numbers for each row"),
+        (lambda f: f.assign(embedded=[[np.nan] * WIDTH] * len(f)), "jigsaw_test.pkl has NaN"),
         (lambda f: f.assign(embedded=[[1.0] * 3] * len(f)), "jigsaw_test.pkl has 3 columns where"),
-        (lambda f: f.iloc[:0], "one list of numbers for each row"),
+        (lambda f: f.iloc[:0], "one vector of numbers for each row"),
         (lambda f: [1, 2], "no column 'buddhist'"),
         (lambda f: {name: np.zeros(row) for row, name in enumerate(f)}, "differ in length"),
     ],

@@ -2,21 +2,10 @@
 
 import os
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from mute.datasets.dataset import Dataset
-from mute.datasets.reading import (
-    file_in,
-    fingerprints,
-    folder_at,
-    read_matrix,
-    read_strings,
-    shortened,
-    stack_parts,
-)
-from mute.datasets.unpickle import read_pickle
+from mute.datasets.papers.reading import Gathered, file_in, folder_at, read_matrix, read_strings, shortened
+from mute.datasets.papers.unpickle import read_pickle
 from mute.errors import MuteError
 
 __all__ = ["load_bias_in_bios", "read_bios_texts"]
@@ -33,7 +22,7 @@ def load_bias_in_bios(path: str | os.PathLike[str], *, encoding: str = "bert") -
     Parameters
     ----------
     path : str or path-like
-        Folder with a sub-folder `encoding`, which holds ``train_cls.npy``, ``train_z.npy`` and ``train_y.npy``, and the
+        Folder with a sub-folder `encoding`, which has ``train_cls.npy``, ``train_z.npy`` and ``train_y.npy``, and the
         same for ``dev`` and ``test``; ``train_meanpool.npy`` serves where there is no ``train_cls.npy``. Labels that
         are missing there come from ``train.pickle`` (``dev``, ``test``) in `path` itself, and so do the texts.
     encoding : str
@@ -46,12 +35,6 @@ def load_bias_in_bios(path: str | os.PathLike[str], *, encoding: str = "bert") -
         the beginnings of the texts (`read_bios_texts` has all of them), or ``"train 17"`` where there are none. The
         authors' train, dev and test are fit, validate and test: 255,710, 39,369 and 98,344 rows.
 
-    Raises
-    ------
-    MuteError
-        If a file is missing or damaged, the rows of embeddings, labels and texts are not as many, or a label is
-        unknown. The message says where the file can be had, or how it is made.
-
     References
     ----------
     De-Arteaga, M. et al. (2019). Bias in Bios: A Case Study of Semantic Representation Bias in a High-Stakes Setting.
@@ -60,49 +43,32 @@ def load_bias_in_bios(path: str | os.PathLike[str], *, encoding: str = "bert") -
     Ravfogel, S. et al. (2020). Null It Out: Guarding Protected Attributes by Iterative Nullspace Projection. ACL.
     """
     folder = folder_at(path, f"{encoding}/train_cls.npy, {encoding}/train_z.npy, ... and, with the texts, train.pickle")
-    parts, names, files = [], [], []
-    z: list[Any] = []
-    y: list[Any] = []
-    split: list[str] = []
+    rows = Gathered()
     for part, ours in _SPLITS.items():
         source = _embeddings(folder, encoding, part)
         matrix = read_matrix(source)
+        pickled = folder / f"{part}.pickle"
         stored = {column: folder / encoding / f"{part}_{column}.npy" for column in "zy"}
         labels = {column: read_strings(file).tolist() for column, file in stored.items() if file.is_file()}
-        for column, values in labels.items():
-            _check_rows(source, matrix, stored[column], values)
-        used = [source, *(stored[column] for column in labels)]
-        pickled = folder / f"{part}.pickle"
+        read = {stored[column]: values for column, values in labels.items()}
+        names = [f"{part} {row}" for row in range(len(matrix))]
         if pickled.is_file() or len(labels) < 2:
             people = _people(folder, part)
-            used.append(pickled)
-            _check_rows(source, matrix, pickled, people["g"])
-            texts_with = {"z": people["g"], "y": people["p"]}
+            read[pickled] = people["g"]
+            names = shortened(people["hard_text_untokenized"])
+        for file, values in read.items():
+            if len(values) != len(matrix):
+                raise MuteError(
+                    f"{file} has {len(values)} rows where {source} has {len(matrix)}: they must belong together"
+                )
+        if pickled in read:
+            with_texts = {"z": people["g"], "y": people["p"]}
             for column, values in labels.items():
-                _check_same(stored[column], values, pickled, texts_with[column])
-            labels = texts_with | labels
-            names += shortened(people["hard_text_untokenized"])
-        else:
-            names += [f"{part} {row}" for row in range(len(matrix))]
-        z += _genders(labels["z"], stored["z"] if stored["z"] in used else pickled)
-        y += labels["y"]
-        split += [ours] * len(matrix)
-        parts.append((source, matrix))
-        files += used
-    return Dataset(
-        X=stack_parts(parts),
-        z=np.array(z),
-        y=np.array(y),
-        names=np.array(names),
-        split=np.array(split),
-        provenance={
-            "source": "Bias in Bios as prepared by Ravfogel et al. (2020)",
-            "encoding": encoding,
-            "citation": "De-Arteaga et al. (2019), Bias in Bios, FAT*; Ravfogel et al. (2020), Null It Out, ACL",
-            "licence": "not stated by the authors; the texts were collected from the web",
-            "files": fingerprints(folder, files),
-        },
-    )
+                _check_same(stored[column], values, pickled, with_texts[column])
+            labels = with_texts | labels
+        z = _genders(labels["z"], stored["z"] if stored["z"] in read else pickled)
+        rows.add(source, matrix, *read, z=z, y=labels["y"], names=names, split=[ours] * len(matrix))
+    return rows.dataset("bios", folder, encoding=encoding)
 
 
 def read_bios_texts(path: str | os.PathLike[str]) -> dict[str, list[str]]:
@@ -119,11 +85,6 @@ def read_bios_texts(path: str | os.PathLike[str]) -> dict[str, list[str]]:
         Columns of one length, in the order of `load_bias_in_bios`: ``"text"`` (the biography without its first
         sentence, which names the occupation), ``"without_gender"`` (the same without names and pronouns), ``"z"``
         (``"female"``, ``"male"``), ``"y"`` (occupation) and ``"split"`` (``"fit"``, ``"validate"``, ``"test"``).
-
-    Raises
-    ------
-    MuteError
-        If a file is missing or damaged, or an entry has not the expected keys.
     """
     folder = folder_at(path, "train.pickle, dev.pickle and test.pickle")
     columns: dict[str, list[str]] = {name: [] for name in ("text", "without_gender", "z", "y", "split")}
@@ -155,17 +116,12 @@ def _people(folder: Path, part: str) -> dict[str, list[str]]:
     people = read_pickle(path)
     keys = ("g", "p", "hard_text_untokenized", "text_without_gender")
     if not isinstance(people, list) or not all(isinstance(person, dict) for person in people):
-        raise MuteError(f"{path} holds no list of dicts: each person must be a dict with the keys {', '.join(keys)}")
+        raise MuteError(f"{path} contains no list of dicts: each person must be a dict with the keys {', '.join(keys)}")
     for row, person in enumerate(people):
-        wrong = [key for key in keys if not isinstance(person.get(key), str)]
-        if wrong:
-            raise MuteError(f"{path} has no text under {wrong[0]!r} in entry {row} (counted from 0): fetch it again")
+        for key in keys:
+            if not isinstance(person.get(key), str):
+                raise MuteError(f"{path} has no text under {key!r} in entry {row} (counted from 0): fetch it again")
     return {key: [person[key] for person in people] for key in keys}
-
-
-def _check_rows(source: Path, matrix: Any, path: Path, rows: Any) -> None:
-    if len(rows) != len(matrix):
-        raise MuteError(f"{path} has {len(rows)} rows where {source} has {len(matrix)}: they must belong together")
 
 
 def _check_same(path: Path, labels: list[str], pickled: Path, others: list[str]) -> None:
@@ -178,7 +134,7 @@ def _check_same(path: Path, labels: list[str], pickled: Path, others: list[str])
             )
 
 
-def _genders(labels: Any, path: Path) -> list[str]:
+def _genders(labels: list[str], path: Path) -> list[str]:
     unknown = sorted(set(labels) - set(_GENDERS))
     if unknown:
         raise MuteError(f"{path} has the gender {unknown[0]!r}: only 'f' and 'm' are known")

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.datasets.dataset import Dataset
-from mute.datasets.reading import file_in, fingerprints, folder_at, read_matrix, shortened, stack_parts
-from mute.datasets.unpickle import read_pickle
+from mute.datasets.papers.reading import Gathered, as_vectors, file_in, folder_at, read_matrix, shortened
+from mute.datasets.papers.unpickle import read_pickle
 from mute.errors import MuteError
 from mute.storage.files import write_atomically
 
@@ -23,9 +23,6 @@ _PICKLES = {"jigsaw_train.pkl": "fit", "jigsaw_test.pkl": "test"}
 _SPLITS = {"train": "fit", "test": "test"}
 _COLUMNS = ("split", "comment_text", "toxicity", *_RELIGIONS)
 _PUBLISHED = "all_data.csv is part of the Jigsaw Unintended Bias in Toxicity Classification challenge on Kaggle"
-_ENCODE = (
-    "mute.datasets.extract_jigsaw_religion(folder), then `mute data encode {0}/religion.csv:comment_text -o {0}/{1}`"
-)
 
 
 def load_jigsaw(path: str | os.PathLike[str], *, margin: tuple[float, float] | None = None) -> Dataset:
@@ -51,12 +48,6 @@ def load_jigsaw(path: str | os.PathLike[str], *, margin: tuple[float, float] | N
         least 0.5, else ``"non-toxic"``. `names` are the beginnings of the comments. Train is fit (87,434 rows), test is
         test (9,058); nothing is there to validate.
 
-    Raises
-    ------
-    MuteError
-        If a file or a column is missing, rows are not as many, a share is no number between 0 and 1, or nothing is
-        left.
-
     Notes
     -----
     *Limits.* Any share above 0 admits a row, so without `margin` one annotator in ten can set its label, and what a
@@ -69,10 +60,8 @@ def load_jigsaw(path: str | os.PathLike[str], *, margin: tuple[float, float] | N
     folder = folder_at(path, "jigsaw_train.pkl and jigsaw_test.pkl, or all_data.csv and embedded.npy")
     if margin is not None and (len(margin) != 2 or not all(0 <= part <= 1 for part in margin)):
         raise MuteError(f"margin must be two numbers between 0 and 1, such as (0.5, 0.3); got {margin!r}")
-    if any((folder / name).is_file() for name in _PICKLES) or not _tables(folder):
-        shares, toxicity, texts, split, parts, files = _from_pickles(folder)
-    else:
-        shares, toxicity, texts, split, parts, files = _from_table(folder)
+    pickled = any((folder / name).is_file() for name in _PICKLES) or not _tables(folder)
+    rows, shares, toxicity = _from_pickles(folder) if pickled else _from_table(folder)
     chosen = shares.argmax(axis=1)
     kept = chosen != _RELIGIONS.index("other_religion")
     if margin is not None:
@@ -81,21 +70,10 @@ def load_jigsaw(path: str | os.PathLike[str], *, margin: tuple[float, float] | N
         kept &= (first >= margin[0] - 1e-9) & (first - second >= margin[1] - 1e-9)
     if not kept.any():
         raise MuteError(f"{folder} has no rows left of {len(kept)}: ask for a smaller margin, got {margin}")
-    return Dataset(
-        X=stack_parts(parts)[kept],
-        z=np.array(_RELIGIONS)[chosen[kept]],
-        y=np.where(toxicity[kept] >= 0.5, "toxic", "non-toxic"),
-        names=np.array(texts)[kept],
-        split=np.array(split)[kept],
-        provenance={
-            "source": "Jigsaw Unintended Bias in Toxicity Classification (Civil Comments), comments on religions",
-            "citation": "Borkan et al. (2019), Nuanced Metrics for Measuring Unintended Bias, WWW",
-            "licence": "of the comments and their labels: CC0 1.0; of the authors' embeddings: not stated",
-            "margin": None if margin is None else list(margin),
-            "rows": {"read": len(kept), "kept": int(kept.sum())},
-            "files": fingerprints(folder, files),
-        },
-    )
+    rows.z = np.array(_RELIGIONS)[chosen].tolist()
+    rows.y = np.where(toxicity >= 0.5, "toxic", "non-toxic").tolist()
+    counts = {"read": len(kept), "kept": int(kept.sum())}
+    return rows.dataset("jigsaw", folder, kept, margin=None if margin is None else list(margin), rows=counts)
 
 
 def read_jigsaw_texts(path: str | os.PathLike[str]) -> dict[str, list[Any]]:
@@ -110,12 +88,7 @@ def read_jigsaw_texts(path: str | os.PathLike[str]) -> dict[str, list[Any]]:
     -------
     dict of str -> list
         Columns of one length: ``"text"``, ``"split"`` (``"fit"``, ``"test"``), ``"toxicity"`` and the shares of the six
-        religions, of every row with any share above 0, in the order of the table: that of ``embedded.npy``.
-
-    Raises
-    ------
-    MuteError
-        If the table or a column is missing, or a cell is no share between 0 and 1.
+        religions. They have every row with any share above 0, in the order of the table and of ``embedded.npy``.
     """
     folder = folder_at(path, "all_data.csv")
     tables = _tables(folder)
@@ -144,11 +117,6 @@ def extract_jigsaw_religion(path: str | os.PathLike[str]) -> Path:
     -------
     pathlib.Path
         The file that was written: the columns ``split``, ``comment_text``, ``toxicity`` and the six religions.
-
-    Raises
-    ------
-    MuteError
-        If the table is missing or damaged, or the folder cannot be written.
     """
     folder = folder_at(path, "all_data.csv")
     source = file_in(folder, "all_data.csv", _PUBLISHED)
@@ -165,7 +133,7 @@ def _tables(folder: Path) -> list[Path]:
 
 
 def _religious_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Go through the rows with any share above 0; most of the table has none."""
+    """The rows with any share above 0, with their lines; most of the table has none."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             rows = csv.DictReader(file)
@@ -193,47 +161,44 @@ def _share(cell: str, name: str, path: Path, line: int) -> float:
     return share
 
 
-def _from_table(folder: Path) -> tuple[Any, ...]:
+def _from_table(folder: Path) -> tuple[Gathered, NDArray[np.float64], NDArray[np.float64]]:
     columns = read_jigsaw_texts(folder)
     table = _tables(folder)[0]
-    how = f"make it with {_ENCODE.format(folder, 'embedded.npy')} --encoder FOLDER_OF_THE_MODEL"
+    how = (
+        "make it with mute.datasets.extract_jigsaw_religion(folder), then `mute data encode "
+        f"{folder}/religion.csv:comment_text -o {folder}/embedded.npy --encoder FOLDER_OF_THE_MODEL`"
+    )
     source = file_in(folder, "embedded.npy", how)
     matrix = read_matrix(source)
     if len(matrix) != len(columns["text"]):
         raise MuteError(
             f"{source} has {len(matrix)} rows where {table} has {len(columns['text'])} that speak of a religion: {how}"
         )
-    shares = np.array([columns[name] for name in _RELIGIONS]).T
-    toxicity = np.array(columns["toxicity"])
-    return shares, toxicity, shortened(columns["text"]), columns["split"], [(source, matrix)], [table, source]
+    rows = Gathered(files=[table])
+    rows.add(source, matrix, names=shortened(columns["text"]), split=columns["split"])
+    return rows, np.array([columns[name] for name in _RELIGIONS]).T, np.array(columns["toxicity"])
 
 
-def _from_pickles(folder: Path) -> tuple[Any, ...]:
-    shares, toxicity, parts, files = [], [], [], []
-    texts: list[str] = []
-    split: list[str] = []
+def _from_pickles(folder: Path) -> tuple[Gathered, NDArray[np.float64], NDArray[np.float64]]:
+    rows, numbers = Gathered(), []
+    needed = (*_RELIGIONS, "toxicity", "embedded")
     for name, ours in _PICKLES.items():
         how = f"give both files of the authors, or all_data.csv with embedded.npy ({_PUBLISHED})"
         file = file_in(folder, name, how)
         frame = read_pickle(file)
-        needed = (*_RELIGIONS, "toxicity", "embedded")
         columns = frame if isinstance(frame, dict) else {}
         missing = [column for column in needed if not isinstance(columns.get(column), np.ndarray)]
         if missing:
             raise MuteError(f"{file} has no column {missing[0]!r}: a DataFrame with {', '.join(needed)} is expected")
         if len({frame[column].shape for column in needed}) != 1:
             raise MuteError(f"{file}: its columns differ in length, so fetch it again")
-        numbers = [_shares(frame[column], column, file) for column in needed[:-1]]
-        shares.append(np.stack(numbers[:-1], axis=1))
-        toxicity.append(numbers[-1])
-        parts.append((file, _embedded(frame["embedded"], file)))
-        files.append(file)
-        rows = len(numbers[-1])
-        texts += (
-            shortened(frame["comment_text"]) if "comment_text" in frame else [f"{ours} {row}" for row in range(rows)]
-        )
-        split += [ours] * rows
-    return np.concatenate(shares), np.concatenate(toxicity), texts, split, parts, files
+        numbers.append(np.stack([_shares(frame[column], column, file) for column in needed[:-1]], axis=1))
+        n = len(numbers[-1])
+        names = shortened(frame["comment_text"]) if "comment_text" in frame else [f"{ours} {row}" for row in range(n)]
+        vectors = as_vectors(frame["embedded"].tolist(), f"{file}: 'embedded'", np.float32)
+        rows.add(file, vectors, names=names, split=[ours] * n)
+    whole = np.concatenate(numbers)
+    return rows, whole[:, :-1], whole[:, -1]
 
 
 def _shares(column: NDArray[Any], name: str, path: Path) -> NDArray[np.float64]:
@@ -242,15 +207,5 @@ def _shares(column: NDArray[Any], name: str, path: Path) -> NDArray[np.float64]:
     except (TypeError, ValueError):
         numbers = np.full(1, np.nan)
     if numbers.ndim != 1 or not ((numbers >= 0) & (numbers <= 1)).all():
-        raise MuteError(f"{path}: the column {name!r} must hold shares between 0 and 1, none of them missing")
+        raise MuteError(f"{path}: the column {name!r} must have shares between 0 and 1, none of them missing")
     return numbers
-
-
-def _embedded(column: NDArray[Any], path: Path) -> NDArray[np.float32]:
-    try:
-        matrix = np.array(column.tolist(), dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise MuteError(f"{path}: the lists of 'embedded' must be numbers, as many in each row: {error}") from error
-    if matrix.ndim != 2 or 0 in matrix.shape:
-        raise MuteError(f"{path}: 'embedded' must hold one list of numbers for each row, got shape {matrix.shape}")
-    return matrix
