@@ -58,16 +58,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Request:
-    """Embeddings to write texts for.
-
-    Attributes
-    ----------
-    wanted : Tensor of shape (n, D)
-    drafts : list of n lists of token ids, or None
-        Texts to correct; cut at `max_tokens`.
-    reached : Tensor of shape (n, D) or None
-        The embeddings of the drafts.
-    """
+    """Embeddings (n, D) to write texts for, perhaps with token ids of drafts to correct and the embeddings of these."""
 
     wanted: Tensor
     drafts: Sequence[Sequence[int]] | None = None

@@ -274,13 +274,10 @@ def _tokenizer(path: Path, texts: list[str], vocabulary: int) -> Any:
     return tokenizer
 
 
-def token_evidence(
-    ids: list[list[int]], embeddings: NDArray[np.float64], vocabulary: int, ridge: float = 0.01
-) -> NDArray[np.float64]:
+def token_evidence(ids: list[list[int]], embeddings: NDArray[np.float64], vocabulary: int) -> NDArray[np.float64]:
     """The linear map (V, D) from embeddings with mean 0 that best says which tokens their texts have.
 
-    The presence of a token is counted in its standard deviations, so that a rare token counts more. `ridge` is in mean
-    squares of the columns.
+    The presence of a token is counted in its standard deviations, so that a rare token counts more.
 
     Examples
     --------
@@ -298,7 +295,8 @@ def token_evidence(
     present = csr_array((np.ones(len(columns)), columns, ends), shape=(len(ids), vocabulary))
     share = present.sum(axis=0) / len(ids)
     squares = embeddings.T @ embeddings
-    squares += ridge * (np.trace(squares) / len(squares) + 1e-12) * np.eye(len(squares))
+    # A ridge, in mean squares of the columns.
+    squares += 0.01 * (np.trace(squares) / len(squares) + 1e-12) * np.eye(len(squares))
     slopes = np.linalg.solve(squares, (present.T @ embeddings).T).T
     return np.asarray(slopes / np.sqrt(np.maximum(share * (1.0 - share), 1.0 / len(ids)))[:, None])
 
