@@ -2,7 +2,7 @@
 
 import pytest
 
-from mute.cli.texts import read_texts
+from mute.cli.text_files import read_texts
 from mute.datasets import PREPARED, load, load_texts
 from mute.datasets import prepared as module
 from tiny_packages import shelve
@@ -83,6 +83,6 @@ def test_an_interrupt_says_what_is_ready(cli, place, monkeypatch):
 
     monkeypatch.setattr(module, "prepare", prepare)
     code, _, err = cli("data", "prepare", "wordsim", "adult", "--from", place / "shelf")
-    assert code == 130 and "interrupted; ready: wordsim." in err and "the same command goes on" in err
+    assert code == 130 and "interrupted; ready: wordsim;" in err and "run the same command to continue" in err
     monkeypatch.setattr(module, "prepare", real)
     assert cli("data", "prepare", "wordsim", "adult", "--from", place / "shelf")[0] == 0

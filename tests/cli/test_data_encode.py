@@ -72,7 +72,8 @@ def test_interrupted_it_goes_on_where_it_was(cli, folder, tmp_path, monkeypatch)
     monkeypatch.setattr(type(encoder), "_encode", stops)
     words = ["data", "encode", folder / "x.txt", "-o", tmp_path / "x.npy", "--encoder", folder / "encoder"]
     code, _, err = cli(*words)
-    assert code == 130 and "the same command goes on from there" in err and len(err.splitlines()) == 1
+    assert code == 130 and "encoded texts are kept in" in err and len(err.splitlines()) == 1
+    assert "run the same command to continue" in err
     assert [file.name for file in tmp_path.iterdir()] == ["x.npy.parts"]
     code, out, err = cli(*words)
     assert (code, err) == (0, "") and "10 of them made before" in out
@@ -105,7 +106,7 @@ def test_interrupted_at_once(cli, folder, tmp_path, monkeypatch):
         ("ragged.jsonl:text", "row 1 (counting from 0) has no 'text'"),
         ("list.jsonl:text", "row 0 (counting from 0) is [1], not a dict"),
         ("x.npy", "unknown kind"),
-        ("header.csv:text", "holds no texts"),
+        ("header.csv:text", "has no texts"),
     ],
 )
 def test_texts_that_cannot_be_read(cli, folder, tmp_path, spec, message):
@@ -133,4 +134,4 @@ def test_what_is_found_out_before_the_work(cli, folder, tmp_path):
 def test_pickles_that_hold_something_else(cli, folder, tmp_path):
     words = ["-o", tmp_path / "x.npy", "--encoder", folder / "encoder"]
     code, _, err = cli("data", "encode", folder / "dict.pickle:text", *words)
-    assert code == 1 and "holds a dict: a list of dicts" in err
+    assert code == 1 and "is a pickled dict: a list of dicts" in err

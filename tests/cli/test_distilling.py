@@ -74,7 +74,7 @@ def test_export(cli, folder, suffix, tmp_path):
     path = tmp_path / f"model.{suffix}"
     words = ["export", folder / "model.safetensors", "-o", path, "--check", folder / "x.npy"]
     code, out, err = cli(*words)
-    assert (code, err) == (0, "") and "on 800 rows it differs from the model by at most" in out
+    assert (code, err) == (0, "") and "on 800 rows the export differs from the model by at most" in out
     assert path.stat().st_size > 1000
     assert cli(*words, "--counterfactual", "--concept", "given", "-q") == (0, "", "")
     assert cli("export", folder / "oracle.safetensors", "-o", path, "--concept", "given")[0] == 0

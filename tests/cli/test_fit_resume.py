@@ -87,7 +87,7 @@ def test_a_fit_goes_on(layers: int, kind: signal.Signals, data: Path, whole: Pat
     words = command(data, out, "--router", "logistic", "--resume", kept, "--scratch", scratch, "-q")
     code, err = interrupted(words, kind, lambda: len(list(kept.glob("layer-*"))) >= layers)
     assert code == 130
-    assert err == f"mute: interrupted; finished layers are kept in {kept}, and the same command goes on\n"
+    assert err == f"mute: interrupted; finished layers are kept in {kept}; run the same command to continue\n"
     assert list(out.parent.iterdir()) == [] and list(scratch.iterdir()) == []
     finished = sorted(kept.iterdir())
     assert layers <= len(finished) - 1 < LAYERS
@@ -147,7 +147,7 @@ def test_ctrl_c_reaches_the_workers_too(data: Path, tmp_path: Path) -> None:
     words = command(data, out, "--router", "logistic", "--dask", "local", "--resume", kept, layers=300)
     code, err = interrupted(words, signal.SIGINT, lambda: len(list(kept.glob("layer-*"))) >= 2)
     assert code == 130 and not out.exists()
-    assert err == f"mute: interrupted; finished layers are kept in {kept}, and the same command goes on\n"
+    assert err == f"mute: interrupted; finished layers are kept in {kept}; run the same command to continue\n"
 
 
 def test_a_scheduler_that_does_not_answer(

@@ -92,8 +92,8 @@ def test_rows_without_labels_and_rows_at_hand_equal_the_api(cli, folder, tmp_pat
     assert code == 0, err
     eraser = mute.MUtE(5, shrinkage=False, rotation="random", random_state=0).fit(data, labels, unlabelled=data)
     np.testing.assert_array_equal(mute.load(tmp_path / "m").transform(data), eraser.transform(data))
-    told = ("--concept", folder / "z.npy", "-o", tmp_path / "q.npy")
-    assert cli("erase", tmp_path / "m", folder / "x.npy", "--adapt", *told)[0] == 0
+    labelled = ("--concept", folder / "z.npy", "-o", tmp_path / "q.npy")
+    assert cli("erase", tmp_path / "m", folder / "x.npy", "--adapt", *labelled)[0] == 0
     expected = eraser.adapt(data, concept=labels).transform(data, concept=labels)
     np.testing.assert_array_equal(np.load(tmp_path / "q.npy"), expected)
     cli("fit", *files, "-m", "leace", "-q")
@@ -109,12 +109,12 @@ def test_other_methods_equal_the_api(cli, folder, tmp_path, rows):
     files = (folder / "x.npy", "--concept", folder / "z.npy", "-o", tmp_path / "m")
     code, out, err = cli("fit", *files, "--method", "linear-ot:paper", "--router", "none", "--set", "reg=0.5")
     assert code == 0, err
-    assert "fitted LinearOT in" in out and "labels must be given" in out
+    assert "fitted LinearOT in" in out and "requires labels" in out
     expected = LinearOT.from_preset("paper", reg=0.5, router=None).fit(data, labels)
-    told = ("--concept", folder / "z.npy", "-o", tmp_path / "q.npy")
-    assert cli("erase", tmp_path / "m", folder / "x.npy", *told)[0] == 0
+    labelled = ("--concept", folder / "z.npy", "-o", tmp_path / "q.npy")
+    assert cli("erase", tmp_path / "m", folder / "x.npy", *labelled)[0] == 0
     np.testing.assert_array_equal(np.load(tmp_path / "q.npy"), expected.transform(data, concept=labels))
-    assert cli("counterfactual", tmp_path / "m", folder / "x.npy", "--to", "dog", *told)[0] == 0
+    assert cli("counterfactual", tmp_path / "m", folder / "x.npy", "--to", "dog", *labelled)[0] == 0
     np.testing.assert_array_equal(np.load(tmp_path / "q.npy"), expected.counterfactual(data, "dog", concept=labels))
     assert "LinearOT" in cli("inspect", tmp_path / "m")[1]
 
@@ -149,7 +149,7 @@ def test_methods_that_cannot_be(cli, folder, tmp_path, words, message):
 def test_no_counterfactuals_where_there_are_none(cli, folder, tmp_path):
     cli("fit", folder / "x.npy", "--concept", folder / "z.npy", "-o", tmp_path / "m", "-m", "leace", "-q")
     code, _, err = cli("counterfactual", tmp_path / "m", folder / "x.npy", "--to", "dog", "-o", tmp_path / "q.npy")
-    assert code == 1 and "holds a LEACE; this command needs counterfactuals" in err
+    assert code == 1 and "is a LEACE, which makes no counterfactuals" in err
 
 
 def test_list_of_methods(cli):
@@ -359,13 +359,13 @@ def test_an_interrupt_in_training_ends_the_fit(cli, folder, tmp_path, monkeypatc
 def test_the_bar_has_no_numbers_before_the_first_step(monkeypatch, rows):
     from rich.console import Console
 
-    from mute.cli import main
+    from mute.cli import console as module
 
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100)
-    monkeypatch.setattr(main, "_on_terminal", lambda quiet: {"console": console, "auto_refresh": False})
+    monkeypatch.setattr(module, "on_terminal", lambda quiet: {"console": console, "auto_refresh": False})
     eraser = mute.MUtE(2, router="logistic", random_state=0)
-    with main._fit_progress(eraser, quiet=False):
+    with module.fit_progress(eraser, quiet=False):
         assert "fit" in screen.getvalue() and "0/" not in screen.getvalue()
         eraser.fit(*rows)
     assert re.search(r"(\d+)/\1 ", screen.getvalue()) and "None" not in screen.getvalue()
@@ -377,14 +377,14 @@ def test_rows_stream_with_bounded_memory(tmp_path, model):
     np.lib.format.open_memmap(tmp_path / "big.npy", "w+", np.float32, (n // 1, 4))
     script = """
 import resource, sys
-from mute.cli import main
+from mute.cli import fitting
 import mute
 mute.load(sys.argv[2]).transform([[0.0] * 4] * 20000)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 from mute.tables import open_matrix
 blocks = 0
 eraser = mute.load(sys.argv[2])
-for block in open_matrix(sys.argv[1]).row_blocks(main._BLOCK_ROWS):
+for block in open_matrix(sys.argv[1]).row_blocks(fitting.BLOCK_ROWS):
     eraser.transform(block, concept=["cat"] * len(block))
     blocks += 1
     if blocks == 60:
@@ -403,4 +403,7 @@ def test_demo_runs_and_writes_its_files(cli, tmp_path):
     assert code == 0, err
     assert {p.name for p in (tmp_path / "demo").iterdir()} == {"gender.safetensors", "demo.png", "diagnostics.png"}
     assert "king  →  queen" in out
+    assert out.index("strongest of 7") < out.index("network (the paper's protocol)"), (
+        "the strongest adversary comes first"
+    )
     assert mute.load(tmp_path / "demo" / "gender.safetensors").n_features_in_ == 100

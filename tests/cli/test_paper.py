@@ -54,7 +54,7 @@ def test_an_interrupt_says_what_is_kept(cli, quick_jobs, tmp_path, monkeypatch):
 
     monkeypatch.setattr(running, "_result", result)
     code, _, err = cli("paper", "words", "--quick", "--jobs", "1", "-o", tmp_path / "page")
-    assert code == 130 and "1 finished jobs are kept" in err and "the same command goes on" in err
+    assert code == 130 and "1 finished jobs are kept" in err and "run the same command to continue" in err
     assert not (tmp_path / "page" / "README.md").exists()
 
 

@@ -100,7 +100,8 @@ def test_an_interrupted_fit_goes_on(cli, folder, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(MeanDifference, "_learn", stops)
         code, _, err = cli("text", "fit", folder / "x.csv", *words)
-    assert code == 130 and "the same command goes on from there" in err and len(err.splitlines()) == 1
+    assert code == 130 and "encoded texts are kept in" in err and len(err.splitlines()) == 1
+    assert "run the same command to continue" in err
     assert [path.name for path in tmp_path.iterdir()] == ["model.parts"]
     assert cli("text", "fit", folder / "x.csv", *words)[0] == 0
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
@@ -175,7 +176,7 @@ def test_train_inverter(cli, folder, monkeypatch, tmp_path):
     monkeypatch.setattr("mute.text.train_inverter", train_inverter)
     words = ["text", "train-inverter", folder / "x.csv", "--text", "bio", "--encoder", folder / "encoder"]
     code, _, err = cli(*words, "-o", tmp_path / "inverter", "--minutes", 2, "--rows", 30)
-    assert code == 130 and "the same command goes on" in err
+    assert code == 130 and "run the same command to continue" in err
     assert [path.name for path in tmp_path.iterdir()] == ["inverter.parts"]
     code, out, err = cli(*words, "-o", tmp_path / "inverter", "--minutes", 2, "--rows", 30)
     assert (code, err) == (0, "") and "cosine: 0.912" in out and "texts: 12" in out

@@ -1,35 +1,41 @@
-"""`mute demo`: the whole story on word vectors that ship with the package, in a minute."""
+"""`mute demo`: fit, erase, judge and make counterfactuals on word vectors that ship with the package."""
 
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-from numpy.typing import NDArray
+import typer
 
+from mute.cli import console
 from mute.errors import MuteError, missing_extra
-from mute.rows.interrupts import interruptible
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from rich.console import Console
 
     from mute.datasets import Dataset
     from mute.eraser import MUtE
 
-__all__ = ["run_demo"]
+__all__ = ["commands"]
+
+commands = typer.Typer()
 
 _WORDS = ("king", "actor", "uncle", "brother", "waiter", "prince", "he")
 _COLOURS = {"female": "#c2378a", "male": "#2f7fbf", "neutral": "#8a8a8a"}
 
 
-def run_demo(folder: Path, console: Console, quiet: bool) -> None:
-    """Fit, erase, audit briefly, make counterfactuals; write the model and a picture to `folder`."""
+@commands.command()
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of model and pictures.")] = Path("demo"),
+    quiet: console.Quiet = False,
+) -> None:
+    """Fit, erase, judge and make counterfactuals on word vectors that ship with the package."""
+    import numpy as np
+    from sklearn.linear_model import Ridge
+
     from mute import MUtE
-    from mute.cli.main import _clock, _fit_progress
     from mute.datasets import load_glove_gender
 
     try:
@@ -37,107 +43,111 @@ def run_demo(folder: Path, console: Console, quiet: bool) -> None:
     except ImportError:
         raise missing_extra("matplotlib", "report", "the picture of the demo") from None
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise MuteError(f"cannot make the folder {folder}: {error.strerror or error}") from error
+        raise MuteError(f"cannot make the folder {output}: {error.strerror or error}") from error
 
+    out = console.output(quiet)
     words = load_glove_gender()
-    fit, fresh, test = (words.rows(part) for part in ("fit", "validate", "test"))
-    console.rule("[bold]1. the data")
-    console.print(f"12,000 GloVe word vectors (100 numbers each) in three classes: {', '.join(sorted(_COLOURS))}.")
-    console.print(f"{len(fit.X):,} words to fit on, {len(fresh.X) + len(test.X):,} the eraser never sees.\n")
+    train, extra, test = (words.rows(part) for part in ("fit", "validate", "test"))
+    out.rule("1. the data")
+    out.print(f"12,000 GloVe word vectors (100 numbers each) in three classes: {', '.join(sorted(_COLOURS))}.")
+    out.print(f"{len(train.X):,} training words; the eraser never sees the other {len(extra.X) + len(test.X):,}.\n")
 
-    console.rule("[bold]2. fit and erase")
+    out.rule("2. fit and erase")
     start = time.perf_counter()
     eraser: Any = MUtE(random_state=0)
-    with _fit_progress(eraser, quiet):
-        eraser.fit(fit.X, fit.z)
-    eraser.save(folder / "gender.safetensors")
-    erased = {name: eraser.transform(part.X) for name, part in (("fit", fit), ("fresh", fresh), ("test", test))}
-    console.print(
-        f"{eraser.n_iterations_} layers (as many as find differences between the classes), fitted in "
-        f"{_clock(time.perf_counter() - start)}; "
-        f"the router sends {eraser.routing_.error:.1%} of words it has not learned from to another class.\n"
-    )
+    with console.warnings_shown(out), console.fit_progress(eraser, quiet):
+        eraser.fit(train.X, train.z)
+    eraser.save(output / "gender.safetensors")
+    out.print(f"Fitted {eraser.n_iterations_} layers in {console.clock(time.perf_counter() - start)}.")
+    out.print("The fit stops when a new layer no longer separates the classes.")
+    out.print(f"The router sends {eraser.routing_.error:.1%} of held-out words to another class.\n")
 
-    console.rule("[bold]3. what is left")
-    _print_figures(console, eraser, erased, fit, fresh, test)
-
-    console.rule("[bold]4. counterfactuals: the nearest words to f⁻¹(f(word)) as female")
-    _print_neighbours(console, eraser, words)
-
-    _draw(eraser, erased["test"], test, folder / "demo.png")
-    eraser.diagnostics_.plot(folder / "diagnostics.png")
-    names = ", ".join(str(folder / name) for name in ("gender.safetensors", "demo.png", "diagnostics.png"))
-    console.print(f"\nwrote {names}", highlight=False)
-    console.print(f"next: mute inspect {folder / 'gender.safetensors'}", highlight=False)
-
-
-def _print_figures(
-    console: Console,
-    eraser: MUtE,
-    erased: dict[str, NDArray],
-    fit: Dataset,
-    fresh: Dataset,
-    test: Dataset,
-) -> None:
-    from rich.table import Table
-    from sklearn.linear_model import Ridge
-
-    majority = np.unique(test.z, return_counts=True)[1].max() / len(test.z)
-    table = Table(box=None, pad_edge=False, padding=(0, 2))
-    table.add_column("accuracy of an adversary that reads the class")
-    for name in ("before", "after", "chance"):
-        table.add_column(name, justify="right")
-    rows: list[tuple[str, Callable[[], Any], NDArray, NDArray, NDArray]] = [
-        ("network, learns on the words of the fit (the paper's protocol)", _network, fit.X, erased["fit"], fit.z),
-        ("network, learns on fresh words", _network, fresh.X, erased["fresh"], fresh.z),
-        ("boosted trees, learn on fresh words", _trees, fresh.X, erased["fresh"], fresh.z),
-    ]
-    for name, make, before, after, z in rows:
-        scores = [_score(make(), x, z, q, test.z) for x, q in ((before, test.X), (after, erased["test"]))]
-        table.add_row(name, *(f"{s:.3f}" for s in scores), f"{majority:.3f}")
-    console.print(table)
-    kept = Ridge().fit(erased["fresh"], fresh.X).score(erased["test"], test.X)
+    out.rule("3. what adversaries still read")
+    erased = {name: eraser.transform(part.X) for name, part in (("train", train), ("extra", extra), ("test", test))}
+    _print_adversaries(out, erased, train, extra, test, quiet)
+    kept = Ridge().fit(erased["extra"], extra.X).score(erased["test"], test.X)
     back = eraser.inverse_transform(eraser.transform(test.X, concept=test.z), concept=test.z)
-    console.print(f"\nkept: R² {kept:.3f} of the vectors can be read back linearly from the erased ones;")
-    console.print(f"given the class, all of it: the largest error on new words is {np.abs(back - test.X).max():.0e}.")
-    console.print("Fresh adversaries do better than the paper's: the maps show their estimation noise on new words.\n")
+    out.print(f"Kept: a linear map recovers the vectors from the erased ones with R² {kept:.3f}.")
+    out.print(f"With true labels the inverse recovers all of them, to within {np.abs(back - test.X).max():.0e}.\n")
 
-
-def _network() -> Any:
-    from sklearn.neural_network import MLPClassifier
-
-    return MLPClassifier(max_iter=20, early_stopping=True, random_state=0)
-
-
-def _trees() -> Any:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    return HistGradientBoostingClassifier(max_iter=60, max_features=0.3, random_state=0)
-
-
-def _score(model: Any, x: NDArray, z: NDArray, x_test: NDArray, z_test: NDArray) -> float:
-    from sklearn.exceptions import ConvergenceWarning
-
-    with warnings.catch_warnings(), interruptible():
-        # Twenty epochs are the paper's setting for its probe.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return float(model.fit(x, z).score(x_test, z_test))
-
-
-def _print_neighbours(console: Console, eraser: MUtE, words: Dataset) -> None:
-    rows = np.array([int(np.flatnonzero(words.names == word)[0]) for word in _WORDS])
+    out.rule("4. counterfactuals: words as female, f⁻¹(f(word)), and their nearest words")
+    rows = [int(np.flatnonzero(words.names == word)[0]) for word in _WORDS]
     moved = eraser.counterfactual(words.X[rows], "female", concept=words.z[rows])
     unit = words.X / np.linalg.norm(words.X, axis=1, keepdims=True)
-    near = np.argsort(-(moved @ unit.T), axis=1)
-    for word, order in zip(_WORDS, near, strict=True):
+    for word, order in zip(_WORDS, np.argsort(-(moved @ unit.T), axis=1), strict=True):
         names = [name for name in words.names[order[:6]] if name != word][:5]
-        console.print(f"  {word:>8}  →  {', '.join(names)}", highlight=False)
+        out.print(f"  {word:>8}  →  {', '.join(names)}")
+
+    _draw(eraser, erased["test"], test, output / "demo.png")
+    eraser.diagnostics_.plot(output / "diagnostics.png")
+    out.print()
+    model = output / "gender.safetensors"
+    console.wrote(out, model, output / "demo.png", output / "diagnostics.png")
+    out.print(f"next: mute inspect {model}", soft_wrap=True)
+
+
+def _print_adversaries(
+    out: Console, erased: dict[str, NDArray], train: Dataset, extra: Dataset, test: Dataset, quiet: bool
+) -> None:
+    """Print the strongest adversary of the audit first, then single adversaries such as the paper's."""
+    import numpy as np
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.neural_network import MLPClassifier
+
+    from mute.evaluation.adversaries import PANEL, Adversary, Features, attack
+
+    def network(X: NDArray, z: NDArray, seed: int) -> Any:
+        # Twenty epochs are the paper's setting for its probe.
+        return MLPClassifier(max_iter=20, early_stopping=True, random_state=seed).fit(X, z)
+
+    def trees(X: NDArray, z: NDArray, seed: int) -> Any:
+        return HistGradientBoostingClassifier(max_iter=60, max_features=0.3, random_state=seed).fit(X, z)
+
+    sources = {"training words": (train, erased["train"]), "other words": (extra, erased["extra"])}
+    classes = np.unique(test.z)
+
+    def accuracies(adversary: Adversary, source: str, scaled: bool) -> list[float]:
+        """Accuracy before and after erasure."""
+        part, after = sources[source]
+        scores = []
+        for learn, tried in ((part.X, test.X), (after, erased["test"])):
+            features = Features(learn, scale_features=True) if scaled else np.asarray
+            codes = np.searchsorted(classes, part.z)
+            chances = attack(adversary, features(learn), codes, features(tried), len(classes), seed=0)
+            scores.append(float(np.mean(classes[chances.argmax(axis=1)] == test.z)))
+        return scores
+
+    rows, strongest = [], []
+    with console.progress_bar(quiet, "adversaries") as report:
+        for source in sources:
+            panel = {}
+            for done, adversary in enumerate(PANEL.values()):
+                report(f"adversaries that learn from {source}", done, len(PANEL))
+                panel[adversary.name] = accuracies(adversary, source, scaled=True)
+            rows.append((f"strongest of {len(PANEL)}", source, *np.max(list(panel.values()), axis=0)))
+            strongest.append(f"{max(panel, key=lambda name: panel[name][1])} ({source})")
+    for name, source, fit in (
+        ("network (the paper's protocol)", "training words", network),
+        ("network", "other words", network),
+        ("boosted trees", "other words", trees),
+    ):
+        rows.append((name, source, *accuracies(Adversary(name, fit), source, scaled=False)))
+    chance = np.unique(test.z, return_counts=True)[1].max() / len(test.z)
+    out.print(f"Accuracy of adversaries on {len(test.z):,} unseen words; chance is {chance:.3f}.\n")
+    cells = [(name, source, f"{before:.3f}", f"{after:.3f}") for name, source, before, after in rows]
+    console.print_table(out, ("adversary", "learns from", "before", "after erasure"), cells, left=2)
+    out.print(f"\nStrongest after erasure: {', '.join(strongest)}.")
+    out.print("Judge an eraser by its strongest adversary: the paper's protocol alone would say that nothing is left.")
+    out.print("A larger training set lowers the residual leak.")
+    out.print("If you have every row you will publish, `mute erase --adapt` lowers it as well.")
+    out.print("`mute audit` runs these adversaries on your own rows.\n")
 
 
 def _draw(eraser: MUtE, erased: NDArray, test: Dataset, path: Path) -> None:
-    """Three panels: the classes before, after, and words on their way to their counterfactuals."""
+    """Three panels: the classes before erasure, after it, and words on the way to their counterfactuals."""
+    import numpy as np
     from matplotlib.figure import Figure
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
@@ -145,30 +155,20 @@ def _draw(eraser: MUtE, erased: NDArray, test: Dataset, path: Path) -> None:
     before, after, moves = figure.subplots(1, 3)
     plane = LinearDiscriminantAnalysis(n_components=2).fit(test.X, test.z)
     points = plane.transform(test.X)
-    for axes, xy, title in (
-        (before, points, "before: the plane in which the classes lie farthest apart"),
-        (
-            after,
-            LinearDiscriminantAnalysis(n_components=2).fit_transform(erased, test.z),
-            "after erasure: the same, fitted anew",
-        ),
+    points_after = LinearDiscriminantAnalysis(n_components=2).fit_transform(erased, test.z)
+    rows = np.flatnonzero(test.z == "male")[:60]
+    steps = plane.transform(eraser.counterfactual(test.X[rows], "female", concept=test.z[rows])) - points[rows]
+    for axes, xy, size, alpha, title in (
+        (before, points, 5, 0.5, "before: the plane that separates the classes best"),
+        (after, points_after, 5, 0.5, "after erasure: the same, fitted again"),
+        (moves, points, 4, 0.18, "counterfactuals: male words as female"),
     ):
         for label, colour in _COLOURS.items():
-            mine = test.z == label
-            axes.scatter(*xy[mine].T, s=5, c=colour, alpha=0.5, lw=0, label=label)
+            axes.scatter(*xy[test.z == label].T, s=size, c=colour, alpha=alpha, lw=0, label=label)
         axes.set_title(title, fontsize=10)
-    before.legend(frameon=False, markerscale=3)
-    rows = np.flatnonzero(test.z == "male")[:60]
-    moved = plane.transform(eraser.counterfactual(test.X[rows], "female", concept=test.z[rows]))
-    for label, colour in _COLOURS.items():
-        mine = test.z == label
-        moves.scatter(*points[mine].T, s=4, c=colour, alpha=0.18, lw=0)
-    start, step = points[rows], moved - points[rows]
-    moves.quiver(
-        *start.T, *step.T, angles="xy", scale_units="xy", scale=1, width=0.003, color="#333333", alpha=0.7, zorder=3
-    )
-    moves.set_title("counterfactuals: male words as female", fontsize=10)
-    for axes in (before, after, moves):
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_color("0.8")
+    before.legend(frameon=False, markerscale=3)
+    arrows = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.003, "zorder": 3}
+    moves.quiver(*points[rows].T, *steps.T, color="#333333", alpha=0.7, **arrows)
     figure.savefig(path, dpi=150)

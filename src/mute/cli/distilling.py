@@ -3,68 +3,38 @@
 from __future__ import annotations
 
 import time
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from mute.cli.main import (
-    _INPUTS,
-    Model,
-    Quiet,
-    Rows,
-    _clock,
-    _console,
-    _fit_progress,
-    _how_near,
-    _load,
-    _open_with_labels,
-    _settings,
-    _warnings_shown,
-    app,
-)
+from mute.cli import console
 from mute.errors import MuteError
 
-__all__ = ["Kind"]
+__all__ = ["commands"]
+
+commands = typer.Typer()
 
 
-class Kind(StrEnum):
-    """Copies, which `mute.estimators.registry` has under these names and "-surrogate"."""
-
-    mlp = "mlp"
-    cinn = "cinn"
-    inn = "inn"
-    linear = "linear"
-    low_rank = "low-rank"
-
-
-class Concept(StrEnum):
-    routed = "routed"
-    given = "given"
-
-
-@app.command(epilog=_INPUTS)
+@commands.command(epilog=console.INPUTS)
 def distill(
-    model: Model,
-    x: Rows,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the copy (.safetensors).")],
+    model: console.Model,
+    x: console.Rows,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File of the copy to write (.safetensors).")],
     kind: Annotated[
-        Kind,
+        Literal["mlp", "cinn", "inn", "linear", "low-rank"],
         typer.Option(
-            help="mlp: a network, erases only. cinn, inn: invertible networks, with counterfactuals. linear: a matrix "
-            "for each class, with counterfactuals. low-rank: one matrix, the cheapest."
+            help="mlp: a network that only erases. cinn, inn: invertible networks, with counterfactuals. linear: a "
+            "matrix per class, with counterfactuals. low-rank: one matrix, the cheapest."
         ),
-    ] = Kind.mlp,
+    ] = "mlp",
     preset: Annotated[str | None, typer.Option(help="Settings by name: fast, paper, ...")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the copy; repeat for more.")
-    ] = None,
+    set_: console.Settings = None,
     concept: Annotated[
-        str | None, typer.Option("--concept", help="Labels of the rows, FILE:COLUMN, for a model without router.")
+        str | None, typer.Option("--concept", help="True labels, FILE:COLUMN, for a model that requires labels.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same copy.")] = 0,
-    quiet: Quiet = False,
+    seed: console.Seed = 0,
+    quiet: console.Quiet = False,
 ) -> None:
     """Copy a model into a faster one: mute distill gender.safetensors X.npy -o fast.safetensors"""
     from mute.estimators.registry import make
@@ -72,64 +42,63 @@ def distill(
     from mute.tables import split_spec
 
     check_target(output)
-    teacher = _load(model, None)
-    settings = {"random_state": seed} | ({"router": "teacher"} if kind is Kind.linear else {}) | _settings(set_ or [])
+    teacher = console.load_eraser(model)
+    settings = {"random_state": seed} | ({"router": "teacher"} if kind == "linear" else {})
+    settings |= console.parse_settings(set_)
     if "teacher" in settings:
         raise MuteError("there is no setting 'teacher' here: the teacher is the model that is copied")
-    copy = make(f"{kind.value}-surrogate" + (f":{preset}" if preset else ""), **settings).set_params(teacher=teacher)
-    matrix, labels = _open_with_labels(x, concept)
-    console = _console(quiet)
-    start = time.perf_counter()
-    console.print(f"copying {type(teacher).__name__} on {matrix.shape[0]:,} rows ...", highlight=False)
-    with _warnings_shown(console), _fit_progress(copy, quiet):
+    copy = make(f"{kind}-surrogate" + (f":{preset}" if preset else ""), **settings).set_params(teacher=teacher)
+    matrix, labels = console.open_with_labels(x, concept)
+    out, start = console.output(quiet), time.perf_counter()
+    out.print(f"copying {type(teacher).__name__} on {matrix.shape[0]:,} rows ...")
+    with console.warnings_shown(out), console.fit_progress(copy, quiet):
         copy.fit(matrix.to_numpy(), concept=labels)
-    copy.save(output, about={"x": Path(split_spec(x)[0]).name})
-    console.print(f"fitted {type(copy).__name__} in {_clock(time.perf_counter() - start)}", highlight=False)
-    for line in _how_near(copy):
-        console.print(line, highlight=False)
-    console.print(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)", highlight=False)
+    copy.save(output, about={"x": split_spec(x)[0].name})
+    out.print(f"fitted {type(copy).__name__} in {console.clock(time.perf_counter() - start)}")
+    console.print_fidelity(out, copy)
+    console.wrote(out, output)
 
 
-@app.command(epilog=_INPUTS)
+@commands.command(epilog=console.INPUTS)
 def export(
-    model: Model,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it: .onnx, or .pt2 for torch.")],
+    model: console.Model,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write: .onnx, or .pt2 for torch.")],
     counterfactual: Annotated[
-        bool, typer.Option("--counterfactual", help="Move rows to a target class in place of erasing them.")
+        bool, typer.Option("--counterfactual", help="Export counterfactuals to a target class instead of erasure.")
     ] = False,
     concept: Annotated[
-        Concept, typer.Option(help="Who says the class of a row: the model's router, or an input of the export.")
-    ] = Concept.routed,
+        Literal["routed", "given"],
+        typer.Option(help="Class of a row. routed: chosen by the model's router. given: an input of the export."),
+    ] = "routed",
     quantize: Annotated[
-        bool, typer.Option("--quantize", help=".onnx of an mlp copy: its network in 8 bits, smaller and faster.")
+        bool, typer.Option("--quantize", help=".onnx of an mlp copy: 8-bit network, smaller and faster.")
     ] = False,
     check: Annotated[
         str | None, typer.Option(metavar="X", help="Rows on which the export is compared with the model.")
     ] = None,
-    quiet: Quiet = False,
+    quiet: console.Quiet = False,
 ) -> None:
-    """Write a model for places without this package: mute export fast.safetensors -o fast.onnx --check X.npy"""
+    """Write a model that runs without this package: mute export fast.safetensors -o fast.onnx --check X.npy"""
     from mute.export import to_onnx, to_pt2
     from mute.tables import open_matrix
 
-    console = _console(quiet)
     kind = output.suffix.lower()
     if kind not in (".onnx", ".pt2"):
         raise MuteError(f"{output} must end in .onnx or, for torch, in .pt2")
-    eraser = _load(model, None)
+    if quantize and kind != ".onnx":
+        raise MuteError("--quantize is for .onnx only; leave it out, or write a .onnx file")
+    eraser = console.load_eraser(model)
     rows = None
     if check is not None:
         matrix = open_matrix(check)
+        console.check_columns(check, matrix, eraser)
         rows = next(iter(matrix.row_blocks(1000)))
-        if matrix.shape[1] != eraser.n_features_in_:
-            raise MuteError(f"{check} has {matrix.shape[1]} columns, the model was fitted on {eraser.n_features_in_}")
-    if quantize and kind != ".onnx":
-        raise MuteError("--quantize is for .onnx only")
-    settings: dict[str, Any] = {"counterfactual": counterfactual, "concept": concept.value, "check": rows}
+    settings: dict[str, Any] = {"counterfactual": counterfactual, "concept": concept, "check": rows}
     if kind == ".onnx":
         gap = to_onnx(eraser, output, quantize=quantize, **settings)
     else:
         gap = to_pt2(eraser, output, **settings)
+    out = console.output(quiet)
     if gap is not None and rows is not None:
-        console.print(f"on {len(rows):,} rows it differs from the model by at most {gap:.1e}", highlight=False)
-    console.print(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)", highlight=False)
+        out.print(f"on {len(rows):,} rows the export differs from the model by at most {gap:.1e}")
+    console.wrote(out, output)

@@ -1,4 +1,4 @@
-"""Files of the text commands: columns of a table of texts, lists of words, counterfactual texts."""
+"""Files of the text commands: texts and labels to read (``PATH`` or ``PATH:COLUMN``), counterfactual texts to write."""
 
 from __future__ import annotations
 
@@ -12,16 +12,44 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.cli.texts import _json_lines, read_texts
+from mute.cli.console import label_of
+from mute.datasets import read_pickle
 from mute.errors import MuteError
 from mute.storage.files import check_target, write_atomically
 from mute.tables import read_labels
-from mute.tables.readers import readable
-from mute.text.counterfactual import Counterfactuals
+from mute.tables.columns import check_unique, delimited_rows, import_arrow
+from mute.tables.readers import pick, readable
+from mute.tables.specs import locate
+from mute.text import Counterfactuals
 
-__all__ = ["check_output", "label_of", "labels_for", "read_concept", "read_corpus", "read_words", "write_texts"]
+__all__ = [
+    "check_output", "labels_for", "one_line", "read_concept", "read_corpus", "read_texts", "read_words", "write_texts",
+]  # fmt: skip
 
 _CORPORA = (".csv", ".tsv", ".parquet", ".jsonl")
+
+
+def read_texts(spec: str) -> list[str]:
+    r"""Read one text per row; empty lines and cells are empty texts.
+
+    `spec` is ``PATH.txt`` with one text per line, ``PATH.csv:COLUMN``, ``PATH.tsv:COLUMN``, ``PATH.parquet:COLUMN``,
+    ``PATH.jsonl:KEY``, or ``PATH.pickle:KEY`` (``.pkl`` as well), a pickled list of dicts, of which only plain data is
+    read. The name may be left out when there is only one thing to choose.
+
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "x.csv")
+    ...     with open(path, "w") as file:
+    ...         _ = file.write('id,text\n1,"Yes, she did."\n2,\n')
+    ...     read_texts(f"{path}:text")
+    ['Yes, she did.', '']
+    """
+    path, selector = locate(spec, _READERS)
+    texts = _READERS[path.suffix.lower()](path, selector)
+    if not texts:
+        raise MuteError(f"{spec} has no texts: at least one is needed")
+    _check_values(spec, texts, lambda value: isinstance(value, str), "a text")
+    return list(texts)
 
 
 def read_corpus(path: Path, column: str) -> list[str]:
@@ -36,24 +64,20 @@ def read_concept(path: Path, column: str) -> NDArray[Any]:
     if path.suffix.lower() != ".jsonl":
         return read_labels(f"{path}:{column}")
     values = _json_lines(path, column)
-    for row, value in enumerate(values):
-        if not isinstance(value, str | int) or value == "":
-            raise MuteError(
-                f"{path}:{column}: row {row} (counting from 0) is {value!r:.80}, not a label: fill it or drop the row"
-            )
+    _check_values(f"{path}:{column}", values, lambda value: isinstance(value, str | int) and value != "", "a label")
     return np.array(values, object)
 
 
-def label_of(classes: NDArray[Any], text: Any, name: str) -> Any:
-    """The label of a model that `text` writes, whatever its type."""
-    for label in classes.tolist():
-        if str(label) == str(text):
-            return label
-    raise MuteError(f"{name} {text!r} is no label of the model; its labels: {', '.join(map(str, classes))}")
+def _check_values(spec: str, values: Sequence[Any], is_fine: Callable[[Any], bool], kind: str) -> None:
+    for row, value in enumerate(values):
+        if not is_fine(value):
+            raise MuteError(
+                f"{spec}: row {row} (counting from 0) is {value!r:.80}, not {kind}: fill it or drop the row"
+            )
 
 
 def labels_for(classes: NDArray[Any], path: Path, given: str, name: str) -> Any:
-    """One label of a model for all texts, or a list out of a column of the table."""
+    """One label of the model for all texts, or a list of labels from a column of the table."""
     if given in map(str, classes):
         return label_of(classes, given, name)
     try:
@@ -66,7 +90,7 @@ def labels_for(classes: NDArray[Any], path: Path, given: str, name: str) -> Any:
 
 
 def read_words(path: Path, classes: NDArray[Any]) -> dict[Any, set[str]]:
-    """Words that tell each class, out of JSON like ``{"male": ["he", ...], "female": ["she", ...]}``."""
+    """The words of each class, from JSON like ``{"male": ["he", ...], "female": ["she", ...]}``."""
     if not path.is_file():
         raise MuteError(f"--words {path} does not exist: give a JSON file of lists of words by label")
     with readable(path):
@@ -77,55 +101,100 @@ def read_words(path: Path, classes: NDArray[Any]) -> dict[Any, set[str]]:
     return {label_of(classes, label, f"--words {path}:"): set(words) for label, words in content.items()}
 
 
+def _lines(path: Path, _: str | None) -> list[str]:
+    with readable(path), open(path, encoding="utf-8-sig") as file:
+        return [line.removesuffix("\n") for line in file]
+
+
+def _delimited(path: Path, column: str | None) -> list[str]:
+    rows = delimited_rows(path)
+    _, header = next(rows, (0, []))
+    column = pick(path, column, header, "column")
+    check_unique(path, [column], header)
+    at = header.index(column)
+    return [fields[at] for _, fields in rows]
+
+
+def _parquet(path: Path, column: str | None) -> list[Any]:
+    with readable(path), import_arrow().parquet.ParquetFile(path) as file:
+        names = file.schema_arrow.names
+        column = pick(path, column, names, "column")
+        check_unique(path, [column], names)
+        values: list[Any] = file.read(columns=[column]).column(column).to_pylist()
+        return values
+
+
+def _json_lines(path: Path, key: str | None) -> list[Any]:
+    with readable(path), open(path, encoding="utf-8-sig") as file:
+        rows = [json.loads(line) for line in file if line.strip()]
+    return _under_key(path, rows, key)
+
+
+def _pickle(path: Path, key: str | None) -> list[Any]:
+    rows = read_pickle(path)
+    if not isinstance(rows, list | tuple):
+        raise MuteError(f"{path} is a pickled {type(rows).__name__}: a list of dicts, or of texts, is needed")
+    return _under_key(path, rows, key)
+
+
+def _under_key(path: Path, rows: Sequence[Any], key: str | None) -> list[Any]:
+    """The value of each row under a key; rows that are texts themselves have none."""
+    if key is None and all(isinstance(row, str) for row in rows):
+        return list(rows)
+    values = []
+    for number, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise MuteError(f"{path}: row {number} (counting from 0) is {row!r:.80}, not a dict with texts in it")
+        key = pick(path, key, [str(name) for name in row], "key") if number == 0 else key
+        if key not in row:
+            raise MuteError(f"{path}: row {number} (counting from 0) has no {key!r}: it has {', '.join(map(str, row))}")
+        values.append(row[key])
+    return values
+
+
+_READERS: dict[str, Callable[[Path, str | None], list[Any]]] = {
+    ".txt": _lines,
+    ".csv": _delimited,
+    ".tsv": _delimited,
+    ".parquet": _parquet,
+    ".jsonl": _json_lines,
+    ".pickle": _pickle,
+    ".pkl": _pickle,
+}
+_OUTPUTS = (".csv", ".tsv", ".jsonl", ".txt")
+
+
 def check_output(path: Path) -> None:
-    """Can texts be written here, and is it known how?"""
-    if path.suffix.lower() not in _WRITERS:
-        raise MuteError(f"cannot write texts to {path}: give a name that ends in {', '.join(_WRITERS)}")
+    """Refuse a file to which texts cannot be written."""
+    if path.suffix.lower() not in _OUTPUTS:
+        raise MuteError(f"cannot write texts to {path}: give a name that ends in {', '.join(_OUTPUTS)}")
     check_target(path)
 
 
 def write_texts(path: Path, found: Counterfactuals) -> None:
-    """Write counterfactuals: the texts alone (.txt), or all that is known of them (.csv, .tsv, .jsonl)."""
-    rows = [
-        {"source": source, "text": text, "concept": concept, "to": to, "start_score": before, "score": after}
-        for source, text, concept, to, before, after in zip(
-            found.sources,
-            found.texts,
-            found.concept.tolist(),
-            found.to.tolist(),
-            found.start_scores.round(5).astype(float).tolist(),
-            found.scores.round(5).astype(float).tolist(),
-            strict=True,
-        )
-    ]
+    """Write counterfactuals: only the texts (.txt), or also sources, labels and scores (.csv, .tsv, .jsonl)."""
+    columns = {
+        "source": found.sources,
+        "text": found.texts,
+        "concept": found.concept.tolist(),
+        "to": found.to.tolist(),
+        "start_score": found.start_scores.round(5).astype(float).tolist(),
+        "score": found.scores.round(5).astype(float).tolist(),
+    }
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    out, kind = io.StringIO(), path.suffix.lower()
+    if kind == ".txt":
+        out.writelines(one_line(text) + "\n" for text in found.texts)
+    elif kind == ".jsonl":
+        out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    else:
+        writer = csv.DictWriter(out, list(columns), delimiter="\t" if kind == ".tsv" else ",", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
     with write_atomically(path) as file:
-        file.write(_WRITERS[path.suffix.lower()](rows).encode())
+        file.write(out.getvalue().encode())
 
 
 def one_line(text: str) -> str:
-    """The text without its line breaks, for files and pipes where a line is a text."""
+    """The text without line breaks, for files and pipes with one text per line."""
     return " ".join(text.splitlines())
-
-
-def _lines(rows: Sequence[dict[str, Any]]) -> str:
-    return "".join(one_line(row["text"]) + "\n" for row in rows)
-
-
-def _json(rows: Sequence[dict[str, Any]]) -> str:
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-
-
-def _delimited(rows: Sequence[dict[str, Any]], delimiter: str) -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), delimiter=delimiter, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
-
-
-_WRITERS: dict[str, Callable[[Sequence[dict[str, Any]]], str]] = {
-    ".csv": lambda rows: _delimited(rows, ","),
-    ".tsv": lambda rows: _delimited(rows, "\t"),
-    ".jsonl": _json,
-    ".txt": _lines,
-}

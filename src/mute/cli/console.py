@@ -1,0 +1,277 @@
+"""What the commands share: console, progress bars, options, and the opening of rows, labels and models."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from mute.errors import MuteError, WeakResultWarning
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = [
+    "INPUTS", "INTERRUPTED", "Concept", "EncoderName", "Labels", "Model", "Quiet", "Rows", "Seed", "Settings",
+    "Threads", "check_columns", "clock", "fail", "fit_progress", "label_of", "load_eraser", "notes_shown",
+    "on_terminal", "open_with_labels", "output", "parse_settings", "print_fidelity", "print_summary", "print_table",
+    "progress_bar", "resumable", "warnings_shown", "wrote",
+]  # fmt: skip
+
+# The exit code that typer returns for a KeyboardInterrupt.
+INTERRUPTED = 130
+
+INPUTS = (
+    "Matrices: X.npy, X.npz:KEY, X.safetensors:KEY, X.parquet (all numeric columns, or X.parquet:COLUMN for a list "
+    "column), X.csv. Many files: a folder of .parquet files, or a quoted pattern such as 'part-*.parquet:COLUMN'. "
+    "Labels: the same with :KEY or :COLUMN (also from folders named gender=f), or a .txt file with one label per line. "
+    "The suffix of an output file chooses its format."
+)
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Cores to use.", show_default="all")]
+Seed = Annotated[int, typer.Option(help="Seed; the same seed gives the same result.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Setting of the method; repeat the option for more."),
+]
+Model = Annotated[Path, typer.Argument(help="Model written by `mute fit` or `mute distill`.")]
+Rows = Annotated[str, typer.Argument(metavar="X", help="Embeddings: .npy, .npz:KEY, .parquet, .csv, a folder, ...")]
+Concept = Annotated[str, typer.Option("--concept", help="Labels of the concept: labels.csv:gender, z.npy, z.txt, ...")]
+EncoderName = Annotated[
+    str,
+    typer.Option("--encoder", metavar="NAME|FOLDER", help="minilm, mpnet, or the folder of a BERT or MPNet model."),
+]
+Labels = Annotated[
+    str | None, typer.Option("--concept", help="True labels of the rows, FILE:COLUMN; they replace the router.")
+]
+
+
+def output(quiet: bool = False) -> Console:
+    """Standard output without markup; lines are wrapped in a terminal and stay whole elsewhere."""
+    from rich.console import Console
+
+    console = Console(quiet=quiet, highlight=False, markup=False)
+    console.soft_wrap = not console.is_terminal
+    return console
+
+
+def fail(message: str, code: int = 1) -> NoReturn:
+    """Print one line to standard error and exit."""
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(stderr=True).print(Text("mute: ", style="bold red") + Text(message), soft_wrap=True)
+    sys.exit(code)
+
+
+@contextmanager
+def resumable(*places: Path, what: Callable[[], str] = lambda: "finished parts") -> Iterator[None]:
+    """On Ctrl-C, exit with a line that says `what` is kept in those `places` that exist."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = " and ".join(str(place) for place in places if place.exists())
+        fail(
+            f"interrupted; {what()} are kept in {kept}; run the same command to continue" if kept
+            else "interrupted; nothing was written", INTERRUPTED,
+        )  # fmt: skip
+
+
+def wrote(out: Console, *paths: Path) -> None:
+    """Say which files or folders were written, and their sizes."""
+    for path in paths:
+        files = path.iterdir() if path.is_dir() else [path]
+        size = sum(file.stat().st_size for file in files) / 1e6
+        out.print(f"wrote {path} ({size:.1f} MB)", soft_wrap=True)
+
+
+def clock(seconds: float) -> str:
+    """A duration in words."""
+    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+
+
+def print_table(
+    out: Console, heads: Iterable[str], rows: Iterable[Sequence[str]], left: int = 1, wrap: Iterable[str] = ()
+) -> None:
+    """Print a table: `left` columns of words, then columns of numbers; only columns in `wrap` may break lines."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for at, head in enumerate(heads):
+        table.add_column(head, justify="left" if at < left else "right", no_wrap=head not in wrap)
+    for row in rows:
+        table.add_row(*row)
+    out.print(table, soft_wrap=False)
+
+
+def on_terminal(quiet: bool) -> dict[str, Any]:
+    """Settings of a progress bar: it goes to the terminal only, never into a log, and leaves nothing behind."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return {"console": console, "transient": True, "disable": quiet or not console.is_terminal}
+
+
+@contextmanager
+def progress_bar(quiet: bool, step: str = "") -> Iterator[Callable[..., None]]:
+    """A bar, moved by ``report(step, done, total)``; whole numbers are shown as a count, a share of 1.0 in percent.
+
+    A count that falls starts a new estimate of the remaining time.
+    """
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), TextColumn("{task.fields[count]}"), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, **on_terminal(quiet)) as progress:
+        task = progress.add_task(step, total=None, count="")
+        before = 0.0
+
+        def report(step: str, done: float, total: float = 1.0) -> None:
+            nonlocal before
+            if done < before:
+                progress.reset(task)
+            before = done
+            count = f"{done:,}/{total:,}" if isinstance(total, int) else f"{done / total:.0%}"
+            progress.update(task, description=step, completed=done, total=total, count=count)
+
+        yield report
+
+
+@contextmanager
+def fit_progress(estimator: Any, quiet: bool) -> Iterator[None]:
+    """A bar over the layers or epochs of a fit."""
+    from mute.estimators.progress import FitProgress
+
+    with progress_bar(quiet, "fit") as report:
+        estimator.set_callbacks(FitProgress(lambda step, done, total: report(f"{step}s", done, total)))
+        try:
+            yield
+        finally:
+            estimator.set_callbacks()
+
+
+@contextmanager
+def warnings_shown(out: Console) -> Iterator[None]:
+    """Print each warning about a weak result as one line, in place of Python's two."""
+    from rich.text import Text
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", WeakResultWarning)
+        yield
+    for warning in caught:
+        if issubclass(warning.category, WeakResultWarning):
+            out.print(Text.assemble(("note: ", "yellow"), str(warning.message)))
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+
+
+@contextmanager
+def notes_shown(out: Console) -> Iterator[None]:
+    """Print what the package logs, such as the disk space it needs."""
+    import logging
+
+    class Shown(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            out.print(record.getMessage())
+
+    logger, handler = logging.getLogger("mute"), Shown()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+def parse_settings(pairs: list[str] | None) -> dict[str, Any]:
+    """The values of --set: JSON where it is JSON, else text."""
+    import json
+
+    settings = {}
+    for pair in pairs or []:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise MuteError(f"--set takes NAME=VALUE, not {pair!r}")
+        try:
+            settings[name] = json.loads({"None": "null", "True": "true", "False": "false"}.get(text, text))
+        except ValueError:
+            settings[name] = text
+    return settings
+
+
+def load_eraser(model: Path, threads: int | None = None) -> Any:
+    """The eraser of a model file."""
+    import mute
+
+    eraser = mute.load(model)
+    if not hasattr(eraser, "needs_concept"):
+        raise MuteError(f"{model} is a {type(eraser).__name__}, not an eraser; give a model written by `mute fit`")
+    if hasattr(eraser, "n_threads"):
+        eraser.set_params(n_threads=threads)
+    return eraser
+
+
+def open_with_labels(x: str, *specs: str | None) -> tuple[Any, ...]:
+    """The matrix of rows, then the labels of each spec (None for None); label columns are not part of the matrix."""
+    from mute.tables import open_matrix, read_labels, split_spec
+
+    labels = [None if spec is None else read_labels(spec) for spec in specs]
+    split = [split_spec(spec) for spec in specs if spec is not None]
+    matrix = open_matrix(x, exclude=[column or "" for path, column in split if path == split_spec(x)[0]])
+    for spec, values in zip(specs, labels, strict=True):
+        if values is not None and len(values) != matrix.shape[0]:
+            raise MuteError(
+                f"{spec} has {len(values)} labels for the {matrix.shape[0]} rows of {matrix.path}; give one per row"
+            )
+    return matrix, *labels
+
+
+def check_columns(x: str, matrix: Any, eraser: Any) -> None:
+    """Refuse rows that have another width than the training rows."""
+    if matrix.shape[1] != eraser.n_features_in_:
+        raise MuteError(f"{x} has {matrix.shape[1]} columns, the model was fitted on {eraser.n_features_in_}")
+
+
+def label_of(classes: Any, text: Any, name: str) -> Any:
+    """The label of a model that `text` spells, whatever the type of the label."""
+    for label in classes.tolist():
+        if str(label) == str(text):
+            return label
+    raise MuteError(f"{name} {text!r} is no label of the model; its labels: {', '.join(map(str, classes))}")
+
+
+def print_summary(out: Console, eraser: Any) -> None:
+    """Print the classes, and the errors of the router on held-out rows."""
+    if not hasattr(eraser, "classes_"):
+        return
+    rows, report = eraser.fitted_on_.get("class_rows", []), getattr(eraser, "routing_", None)
+    cells = [[str(label), f"{rows[k]:,}" if k < len(rows) else "-"] for k, label in enumerate(eraser.classes_)]
+    if report is not None:
+        for k, row in enumerate(cells):
+            row += [f"{report.class_error[k]:.2%}", f"{report.margin[k]:.2f}"]
+    print_table(out, ["class", "rows", "routed elsewhere", "mean margin"][: len(cells[0])], cells)
+    if eraser.needs_concept:
+        out.print("no router: the model requires labels to erase")
+
+
+def print_fidelity(out: Console, copy: Any) -> None:
+    """Print how close a distilled copy comes to its teacher on held-out rows; nothing for other models."""
+    if not hasattr(copy, "teacher"):
+        return
+    if hasattr(copy, "fidelity_"):
+        found = copy.fidelity_
+        others = {"one matrix": "mse_affine", "a matrix per class": "mse_class_affine", "the mean": "mse_constant"}
+        beside = ", ".join(f"{words} {found[key]:.4f}" for words, key in others.items() if key in found)
+        out.print(f"on {found['rows']:,} held-out rows the copy explains {found['r2']:.2%} of the model's outputs")
+        out.print(f"mean squared error {found['mse']:.4f} (for comparison: {beside})")
+        return
+    moves = [r2 for i, row in enumerate(copy.r2_["moves"]) for j, r2 in enumerate(row) if i != j]
+    for what, shares in (("erased rows", copy.r2_["pushes"]), ("counterfactuals", moves)):
+        out.print(f"on held-out rows the copy explains {sum(shares) / len(shares):.2%} of the model's {what}")

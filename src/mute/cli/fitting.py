@@ -1,0 +1,292 @@
+"""The commands around one eraser: fit, methods, erase, counterfactual, inspect."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from mute.cli import console
+from mute.errors import MuteError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from mute.tables import Matrix
+
+__all__ = ["BLOCK_ROWS", "commands"]
+
+commands = typer.Typer()
+
+# Rows transformed at a time: enough to keep all cores busy, few enough to need little memory.
+BLOCK_ROWS = 16_384
+
+
+@commands.command(epilog=console.INPUTS)
+def fit(
+    x: console.Rows,
+    concept: console.Concept,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write (.safetensors).")],
+    method: Annotated[
+        str,
+        typer.Option("--method", "-m", help="METHOD or METHOD:PRESET, as in farm:paper-glove; see `mute methods`."),
+    ] = "mute",
+    set_: console.Settings = None,
+    task: Annotated[str | None, typer.Option(help="Labels of a task, for methods that preserve a task.")] = None,
+    unlabelled: Annotated[
+        str | None, typer.Option(help="mute: more rows, without labels; the router labels them.")
+    ] = None,
+    iterations: Annotated[
+        str | None,
+        typer.Option(
+            help="mute: number of layers, or `auto` to stop when a new layer no longer separates the classes.",
+            show_default="auto",
+        ),
+    ] = None,
+    router: Annotated[
+        Literal["mlp", "logistic", "none"] | None,
+        typer.Option(help="Classifier of rows without labels. none: the model requires labels.", show_default="mlp"),
+    ] = None,
+    marginal: Annotated[
+        Literal["quantile", "histogram", "paper"] | None,
+        typer.Option(help="mute: map of one coordinate. paper: the paper's histogram.", show_default="quantile"),
+    ] = None,
+    shrinkage: Annotated[
+        bool | None,
+        typer.Option(
+            "--shrinkage/--no-shrinkage",
+            help="mute: classes share an estimate unless they differ by more than chance.",
+            show_default="shrinkage",
+        ),
+    ] = None,
+    rotation: Annotated[
+        Literal["auto", "alternate", "global", "random", "ica"] | None,
+        typer.Option(help="mute: schedule of rotations.", show_default="auto"),
+    ] = None,
+    keep_norm: Annotated[
+        bool, typer.Option("--keep-norm", help="mute: a counterfactual gets the norm of its source row.")
+    ] = False,
+    seed: console.Seed = 0,
+    scratch: Annotated[
+        Path | None, typer.Option(help="mute: folder for a copy of rows that exceed the memory.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="mute: folder that keeps finished layers to continue from.")
+    ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Fit on the dask cluster at host:port; local starts a cluster."),
+    ] = None,
+    threads: console.Threads = None,
+    quiet: console.Quiet = False,
+) -> None:
+    """Fit an eraser: mute fit X.npy --concept labels.csv:gender -o gender.safetensors"""
+    from threadpoolctl import threadpool_limits
+
+    from mute.eraser import MUtE
+    from mute.estimators.registry import make, method_of
+    from mute.flow.checkpoints import Checkpoint
+    from mute.storage.files import check_target
+    from mute.tables import open_matrix, split_spec
+
+    check_target(output)
+    if iterations not in (None, "auto") and not str(iterations).isdecimal():
+        raise MuteError(f"--iterations must be auto or a whole number, not {iterations!r}")
+    given: dict[str, Any] = {
+        "n_iterations": int(iterations) if iterations and iterations != "auto" else iterations,
+        "router": router,
+        "marginal": MUtE.PRESETS["paper-text"]["marginal"] if marginal == "paper" else marginal,
+        "shrinkage": shrinkage,
+        "rotation": rotation,
+        "keep_norm": keep_norm or None,
+        "scratch": scratch,
+        "resume": resume,
+    }
+    settings = {"random_state": seed} | console.parse_settings(set_) | {k: v for k, v in given.items() if v is not None}
+    if router == "none":
+        settings["router"] = None
+    if method_of(method).kind == "none":
+        raise MuteError("the method none leaves the rows as they are: there is nothing to fit")
+    if method_of(method).task and task is None:
+        raise MuteError(f"the method {method} learns from the labels of a task; give --task FILE:COLUMN")
+    eraser = make(method, **settings)
+    taken = signature(eraser.fit).parameters
+    if task is not None and "task" not in taken:
+        raise MuteError(f"the method {method} does not use the labels of a task; leave --task out")
+    if unlabelled is not None and "unlabelled" not in taken:
+        raise MuteError(f"the method {method} does not learn from rows without labels; leave --unlabelled out")
+    if hasattr(eraser, "n_threads"):
+        eraser.set_params(n_threads=threads)
+    matrix, labels, tasks = console.open_with_labels(x, concept, task)
+    more = {} if task is None else {"task": tasks}
+    if unlabelled is not None:
+        more["unlabelled"] = open_matrix(unlabelled).to_numpy()
+    out, start = console.output(quiet), time.perf_counter()
+    out.print(f"fitting on {matrix.shape[0]:,} rows of {matrix.shape[1]:,} columns ...")
+    with (
+        nullcontext() if resume is None else console.resumable(resume, what=lambda: "finished layers"),
+        console.warnings_shown(out),
+        console.notes_shown(out),
+        console.fit_progress(eraser, quiet),
+        threadpool_limits(threads),
+        _rows_for(eraser, matrix, dask) as rows,
+    ):
+        # Rows without labels are joined to the others in memory.
+        eraser.fit(rows if unlabelled is None else matrix.to_numpy(), labels, **more)
+    about = {"x": split_spec(x)[0].name, "concept": concept.rsplit("/", 1)[-1], "method": method}
+    eraser.save(output, about=about)
+    if resume is not None:
+        Checkpoint.remove(resume)
+    layers = f" of {eraser.n_iterations_} layers" if method_of(method).kind == "MUtE" else ""
+    out.print(f"fitted {type(eraser).__name__}{layers} in {console.clock(time.perf_counter() - start)}")
+    console.print_summary(out, eraser)
+    console.wrote(out, output)
+
+
+@contextmanager
+def _rows_for(eraser: Any, matrix: Matrix, dask: str | None) -> Iterator[Any]:
+    """The rows in the form that the method takes: on a cluster, block by block, or in memory."""
+    if dask is None:
+        yield matrix if eraser.fits_on_blocks else matrix.to_numpy()
+        return
+    from mute.rows.dask import cluster, to_dask
+
+    with cluster(dask):
+        yield to_dask(matrix)
+
+
+@commands.command()
+def methods() -> None:
+    """List the methods of `mute fit` and `mute compare`, with their presets."""
+    from mute.estimators.registry import METHODS, class_of
+
+    rows = []
+    for name, method in METHODS.items():
+        requires = [word for word, needed in (("task labels", method.task), ("torch", method.torch)) if needed]
+        presets = [] if method.kind == "none" else list(class_of(method.kind).PRESETS)
+        rows.append((name, method.about, ", ".join(requires), ", ".join(presets)))
+    heads = ("method", "what it does", "requires", "presets")
+    console.print_table(console.output(), heads, rows, left=4, wrap=heads)
+
+
+@commands.command(epilog=console.INPUTS)
+def erase(
+    model: console.Model,
+    x: console.Rows,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File of the erased rows.")],
+    concept: console.Labels = None,
+    adapt: Annotated[
+        bool, typer.Option("--adapt", help="Adapt the eraser to these rows first. All rows are read into memory.")
+    ] = False,
+    threads: console.Threads = None,
+    quiet: console.Quiet = False,
+) -> None:
+    """Erase the concept: mute erase gender.safetensors X.npy -o Q.npy"""
+    eraser = console.load_eraser(model, threads)
+    if adapt:
+        if not hasattr(eraser, "adapt"):
+            raise MuteError(f"--adapt is for MUtE, not for {type(eraser).__name__}; leave it out")
+        matrix, labels = console.open_with_labels(x, concept)
+        eraser = eraser.adapt(matrix.to_numpy(), concept=labels)
+    _stream(eraser, x, output, [concept], "erasing rows", quiet, lambda rows, z: eraser.transform(rows, concept=z))
+
+
+@commands.command(epilog=console.INPUTS)
+def counterfactual(
+    model: console.Model,
+    x: console.Rows,
+    to: Annotated[str, typer.Option("--to", help="Target label, or FILE:COLUMN with one target per row.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File of the counterfactual rows.")],
+    concept: console.Labels = None,
+    threads: console.Threads = None,
+    quiet: console.Quiet = False,
+) -> None:
+    """Move rows to another label: mute counterfactual gender.safetensors X.npy --to female -o X_cf.npy"""
+    from mute.tables.specs import names_files
+
+    eraser = console.load_eraser(model, threads)
+    if not hasattr(eraser, "counterfactual"):
+        raise MuteError(f"{model} is a {type(eraser).__name__}, which makes no counterfactuals; see `mute methods`")
+    known = list(map(str, eraser.classes_))
+    label = console.label_of(eraser.classes_, to, "--to") if to in known else None
+    if label is None and not names_files(to):
+        raise MuteError(f"--to {to!r} is neither a label of the model nor a file; its labels: {', '.join(known)}")
+
+    def work(rows: np.ndarray, z: Any, targets: Any) -> np.ndarray:
+        return eraser.counterfactual(rows, label if targets is None else targets, concept=z)
+
+    _stream(eraser, x, output, [concept, to if label is None else None], "moving rows", quiet, work)
+
+
+def _stream(
+    eraser: Any, x: str, output: Path, specs: list[str | None], step: str, quiet: bool,
+    work: Callable[..., np.ndarray],
+) -> None:  # fmt: skip
+    """Read rows and labels, `work` on them and write them, block by block."""
+    from mute.tables import open_writer
+
+    matrix, *labels = console.open_with_labels(x, *specs)
+    console.check_columns(x, matrix, eraser)
+    n, done, start = matrix.shape[0], 0, time.perf_counter()
+    with (
+        open_writer(output, n, matrix.shape[1], matrix.dtype, columns=matrix.columns) as writer,
+        console.progress_bar(quiet, step) as report,
+    ):
+        for block in matrix.row_blocks(BLOCK_ROWS):
+            end = done + len(block)
+            try:
+                writer.write(work(block, *(None if values is None else values[done:end] for values in labels)))
+            except MuteError as error:
+                raise MuteError(f"rows {done} to {end - 1} of {x}: {error}") from error
+            done = end
+            report(step, done, n)
+    seconds = time.perf_counter() - start
+    speed = f"in {console.clock(seconds)} ({n / seconds:,.0f} rows/s)"
+    console.output(quiet).print(f"wrote {n:,} rows to {output} {speed}")
+
+
+@commands.command()
+def inspect(
+    model: console.Model,
+    layers: Annotated[bool, typer.Option("--layers", help="Also print diagnostics of each layer and class.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw the diagnostics to this file (.png, .svg, .pdf).")] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print all metadata of the file as JSON.")] = False,
+) -> None:
+    """Show what a model is, how it was fitted, and the errors of its router."""
+    import mute
+    from mute.estimators.persistence import describe
+
+    about = describe(model)
+    if json_:
+        import json
+
+        typer.echo(json.dumps(about, indent=2))
+        return
+    eraser = mute.load(model)
+    out = console.output()
+    out.print(f"{model}  {about['kind']}, {about['bytes'] / 1e6:.1f} MB", style="bold")
+    if hasattr(eraser, "flow_"):
+        flow = eraser.flow_
+        out.print(
+            f"  {flow.n_layers} layers, {flow.n_features} columns, {flow.n_classes} classes, "
+            f"{flow.values.shape[3]} knots, {flow.dtype.name}"
+        )
+    settings = ", ".join(f"{name}={value!r}" for name, value in eraser.get_params(deep=False).items())
+    out.print(f"  settings: {settings}")
+    for name, value in about["provenance"].items():
+        out.print(f"  {name}: {value}")
+    console.print_summary(out, eraser)
+    console.print_fidelity(out, eraser)
+    diagnostics = getattr(eraser, "diagnostics_", None)
+    if layers and diagnostics is not None:
+        typer.echo(str(diagnostics))
+    if plot is not None:
+        if diagnostics is None:
+            raise MuteError(f"{model} has no diagnostics of its layers; leave --plot out, or fit with diagnostics=True")
+        diagnostics.plot(plot)
+        console.wrote(out, plot)
