@@ -17,8 +17,7 @@ from rich.table import Table
 
 from mute.datasets.prepared import load_texts
 from mute.rows.threads import resolve_threads
-from mute.text import TextCounterfactual, load_encoder
-from mute.text.encoders import Encoder
+from mute.text import Encoder, TextCounterfactual, load_encoder
 
 
 class Counted(Encoder):

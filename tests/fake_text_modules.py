@@ -5,8 +5,8 @@ from types import ModuleType
 
 import numpy as np
 
-from mute.text.decoding import Decoded, cosines
-from mute.text.encoders import Encoder
+from mute.text.decoders.decoder import Decoded, cosines
+from mute.text.encoders.encoder import Encoder
 
 SWAPS = {"he": "she", "she": "he"}
 

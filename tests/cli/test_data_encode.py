@@ -57,7 +57,7 @@ def test_settings_and_other_outputs(cli, folder, tmp_path):
 
 
 def test_interrupted_it_goes_on_where_it_was(cli, folder, tmp_path, monkeypatch):
-    from mute.text import encoding
+    from mute.text.encoders import encoding
 
     monkeypatch.setattr(encoding, "_BLOCK", 10)
     encoder = load_encoder(folder / "encoder")

@@ -63,7 +63,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def edits(monkeypatch):
-    fake_text_modules.put_in(monkeypatch, "mute.text.edit_search", EditSearch=fake_text_modules.EditSearch)
+    fake_text_modules.put_in(monkeypatch, "mute.text.decoders.edit_search", EditSearch=fake_text_modules.EditSearch)
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "jsonl"])
@@ -187,7 +187,7 @@ def test_train_inverter(cli, folder, monkeypatch, tmp_path):
 
 
 def test_evaluate(cli, folder, tmp_path):
-    pytest.importorskip("mute.text.metrics")
+    pytest.importorskip("mute.text.evaluation.metrics")
     words = ["text", "evaluate", folder / "model", folder / "pairs.csv", "--source", "a", "--reference", "b"]
     code, out, err = cli(*words, "--to", "to", "--concept", "is", "-o", tmp_path / "deep" / "results")
     assert (code, err) == (0, ""), err

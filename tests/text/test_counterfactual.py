@@ -30,7 +30,7 @@ def encoder():
 
 @pytest.fixture
 def edits(monkeypatch):
-    fake_text_modules.put_in(monkeypatch, "mute.text.edit_search", EditSearch=fake_text_modules.EditSearch)
+    fake_text_modules.put_in(monkeypatch, "mute.text.decoders.edit_search", EditSearch=fake_text_modules.EditSearch)
 
 
 RNG = np.random.default_rng(0)
@@ -304,7 +304,7 @@ def test_what_cannot_be_done(encoder, model):
         model.counterfactual("he left", "female")
     oracle = TextCounterfactual(encoder, MeanDifference(router=None), "retrieval").fit(TEXTS, Z)
     assert oracle.needs_concept and not model.needs_concept
-    with pytest.raises(MuteError, match="has no router to tell"):
+    with pytest.raises(MuteError, match="has no router for the class"):
         oracle.counterfactual(TEXTS[:1], "female")
     assert len(model.counterfactual([], "female")) == 0
 

@@ -9,8 +9,7 @@ import pytest
 
 from mute import MuteError
 from mute.text import paper_swap, substitution_rate, swap_gender
-from mute.text.gender_lexicon import NAMES, NOUNS, ROLES
-from mute.text.swaps import _detokenizer
+from mute.text.swaps import NAMES, NOUNS, ROLES, _detokenizer
 
 pytest.importorskip("nltk")
 

@@ -115,7 +115,7 @@ def encode(
     from mute.tables import open_writer
     from mute.text import encode as encode_texts
     from mute.text import load_encoder
-    from mute.text.encoding import forget
+    from mute.text.encoders.encoding import forget
 
     # Fails before the work if the file cannot be written.
     open_writer(output, 1, 1, "float32")

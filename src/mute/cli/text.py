@@ -67,7 +67,7 @@ def fit(
     from mute.estimators.registry import make
     from mute.text import TextCounterfactual, load_encoder
     from mute.text.counterfactual import LAYERS
-    from mute.text.encoding import forget
+    from mute.text.encoders.encoding import forget
     from mute.text.saving import check_model_target
 
     check_model_target(output)
@@ -164,7 +164,7 @@ def evaluate(
 ) -> None:
     """Compare with references: mute text evaluate model pairs.csv --source a --reference b --to female -o results"""
     from mute.cli.text_files import labels_for, read_corpus, read_words
-    from mute.text.evaluation import COLUMNS, evaluate_texts
+    from mute.text.evaluation.scoring import COLUMNS, evaluate_texts
 
     _check_folder(output)
     sources, references = read_corpus(pairs, source), read_corpus(pairs, reference)
@@ -210,7 +210,7 @@ def train_inverter(
     from mute.storage.files import check_target
     from mute.text import encode, load_encoder
     from mute.text import train_inverter as train
-    from mute.text.encoding import forget
+    from mute.text.encoders.encoding import forget
 
     _check_folder(output)
     parts = output.with_name(output.name + ".parts")

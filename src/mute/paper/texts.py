@@ -128,8 +128,8 @@ def _some(data: TextSet, rows: Iterable[int]) -> TextSet:
 
 def describe_texts(data: TextSet) -> dict[str, Any]:
     """What a reader must know of a set: its size, and how much the references themselves are of the wanted class."""
-    from mute.text.metrics import substitution_rate
-    from mute.text.words import GENDER
+    from mute.text import substitution_rate
+    from mute.text.evaluation.words import GENDER
 
     rate = substitution_rate(data.references, data.to, GENDER if data.words is None else data.words)
     return {
@@ -156,9 +156,9 @@ def print_of_inverter(folder: str) -> str:
 
 def moved_texts(data: TextSet, mover: str, decoder: str, inverter: str | None) -> dict[str, Any]:
     """Move the texts of a set, decode them, and score what comes out."""
-    from mute.text.decoding import cosines
-    from mute.text.evaluation import score_texts
-    from mute.text.metrics import bleu
+    from mute.text import bleu
+    from mute.text.decoders.decoder import cosines
+    from mute.text.evaluation.scoring import score_texts
 
     encoder, corpus = _encoder(), encoded_corpus(data)
     decode = _decoder(data, corpus, decoder, inverter).decode
@@ -248,8 +248,8 @@ def _gendered() -> tuple[list[str], list[str]]:
 
 
 def _bios(path: str | None) -> TextSet:
+    from mute.text.evaluation.words import GENDER, split_words
     from mute.text.swaps import swap_gender
-    from mute.text.words import GENDER, split_words
 
     if path is None:
         raise MuteError("the paper's biographies are the authors': give their folder with --data texts=FOLDER")

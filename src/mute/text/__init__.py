@@ -1,16 +1,17 @@
 """Texts to embeddings, `encode(texts, "minilm")`, and to other texts, `TextCounterfactual().fit(texts, concept)`."""
 
 from mute.text.counterfactual import Counterfactuals, TextCounterfactual
-from mute.text.decoding import Decoded, Decoder
-from mute.text.edit_search import EditSearch
-from mute.text.encoders import Encoder, load_encoder
-from mute.text.encoding import encode
+from mute.text.decoders.decoder import Decoded, Decoder
+from mute.text.decoders.edit_search import EditSearch
+from mute.text.decoders.inverter import Inverter
+from mute.text.decoders.inverter_training import train_inverter
+from mute.text.decoders.retrieval import Retrieval
+from mute.text.decoders.vec2text import Vec2Text
+from mute.text.encoders.encoder import Encoder, load_encoder
+from mute.text.encoders.encoding import encode
+from mute.text.evaluation.metrics import bertscore, bleu, edit_distance, rouge, substitution_rate
 from mute.text.gallery import Example, write_gallery
-from mute.text.inverter import Inverter, train_inverter
-from mute.text.metrics import bertscore, bleu, edit_distance, rouge, substitution_rate
-from mute.text.retrieval import Retrieval
 from mute.text.swaps import paper_swap, swap_gender
-from mute.text.vec2text import Vec2Text
 
 __all__ = [
     "Counterfactuals",

@@ -1,4 +1,4 @@
-"""From text to text: what would this sentence be, were its concept another?"""
+"""Counterfactual texts: what a text would be under another value of a concept."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.text.decoding import Decoded, Decoder, cosines
-from mute.text.encoders import Encoder, Progress, check_texts, load_encoder
-from mute.text.encoding import encode
+from mute.rows.validation import LabelEncoder, check_length, label_array
+from mute.text.decoders.decoder import Decoded, Decoder, cosines
+from mute.text.encoders.encoder import Encoder, Stages, TextsDone, check_texts, counted, load_encoder
+from mute.text.encoders.encoding import encode
 from mute.text.saving import decoder_class, read_model, write_model
 
 __all__ = ["LAYERS", "Counterfactuals", "TextCounterfactual"]
 
 LAYERS = 4
-
-Stages = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,14 +31,10 @@ class Counterfactuals:
 
     Attributes
     ----------
-    sources : list of n str
-        The texts that were given.
-    texts : list of n str
-        Their counterfactuals.
-    concept : ndarray of shape (n,)
-        The class of each source, as given or as routed; None where the method does not ask for it.
-    to : ndarray of shape (n,)
-        The class that each was moved to.
+    sources, texts : list of n str
+        The given texts and their counterfactuals.
+    concept, to : ndarray of shape (n,)
+        The class of each source, as given or as routed (None where the method does not need it), and its target class.
     start_scores, scores : ndarray of shape (n,)
         The cosine of the wanted embedding with that of the source, and with that of the counterfactual.
     embeddings : ndarray of shape (n, D)
@@ -64,33 +59,29 @@ class TextCounterfactual:
     Parameters
     ----------
     encoder : Encoder, str, path or function, default="minilm"
-        From `load_encoder`, or what that takes.
+        From `load_encoder`, or an argument of it.
     method : estimator or str, optional
-        Moves the embeddings: any estimator of this package with ``counterfactual``, or the name of one
-        (`mute methods` lists them).
+        Moves the embeddings: any estimator of this package with ``counterfactual``, or its name (see `mute methods`).
         By default, and for "mute", ``MUtE(LAYERS)``: four layers, as in the paper's text study. Early stopping is
-        made for erasure and takes minutes; more layers move what is said of other things, too.
+        made for erasure and takes minutes; more layers also move content other than the concept.
     decoder : {"edits", "retrieval"} or Decoder, default="edits"
-        Finds the texts: small edits of the source, the nearest text of the corpus, or an object of your own. If that
-        has a method ``fit(texts, embeddings)``, `fit` calls it.
+        Finds the texts: small edits of the source, the nearest text of the corpus, or an object of your own. `fit`
+        calls its method ``fit(texts, embeddings)`` if there is one.
     random_state : int, default=0
         For the default method, and for a method given by its name.
 
     Attributes
     ----------
-    encoder_ : Encoder
-    method_ : estimator
-        Fitted.
-    decoder_ : Decoder
+    encoder_, method_, decoder_
+        As fitted.
     classes_ : ndarray of shape (K,)
     n_texts_ : int
-        Texts of the fit.
+        Number of training texts.
 
     Notes
     -----
-    *Limits.* A counterfactual is what the encoder, the method and the corpus make of it: words that leave the embedding
-    where it is are not changed, and a class that the router reads wrongly is moved the wrong way (give ``concept`` if
-    you know it).
+    *Limits.* The encoder decides which words matter: words that do not move the embedding are not changed. A text that
+    the router assigns to the wrong class is moved the wrong way, so give ``concept`` if you know it.
 
     Examples
     --------
@@ -143,10 +134,6 @@ class TextCounterfactual:
             The stages are "encoding", "fitting" and "decoder".
         cache : path, optional
             A folder for the embeddings, as in `mute.text.encode`: an interrupted fit encodes nothing twice.
-
-        Returns
-        -------
-        self
         """
         given = check_texts(texts)
         if not given:
@@ -160,7 +147,7 @@ class TextCounterfactual:
             raise MuteError(f"decoder must be edits, retrieval or an object with decode, not {decoder!r:.80}")
         tell = progress or (lambda stage, share: None)
         encoder = self.encoder if isinstance(self.encoder, Encoder) else load_encoder(self.encoder)
-        rows = encode(given, encoder, cache=cache, progress=_counted(tell, "encoding"))
+        rows = encode(given, encoder, cache=cache, progress=counted(tell, "encoding"))
         with _reported(method, tell):
             method.fit(rows, concept)
         tell("decoder", 0.0)
@@ -183,15 +170,11 @@ class TextCounterfactual:
         ----------
         texts : sequence of n str
         to : label or array-like of shape (n,)
-            One class for all texts, or one for each. Texts that are of it already stay as they are.
+            One class for all texts, or one for each. Texts of this class already stay as they are.
         concept : label or array-like of shape (n,), optional
-            The class they are of. Without it the router of the method chooses, if there is one.
+            The true class of the texts. Without it the router of the method chooses, if there is one.
         progress : function (stage, share done), optional
             The stages are "encoding" and "decoding".
-
-        Returns
-        -------
-        Counterfactuals
         """
         self._check_fitted()
         given, tell = check_texts(texts), progress or (lambda stage, share: None)
@@ -199,10 +182,10 @@ class TextCounterfactual:
         known = None if concept is None else self._codes(concept, len(given), "concept")
         if known is None and self.needs_concept:
             raise MuteError(
-                "this model has no router to tell the class of a text: give it (concept= in Python, --from or "
+                "this model has no router for the class of a text: give the class (concept= in Python, --from or "
                 '--concept on the command line), or fit a method with router="mlp"'
             )
-        rows = self.encoder_(given, progress=_counted(tell, "encoding"))
+        rows = self.encoder_(given, progress=counted(tell, "encoding"))
         if known is None and hasattr(self.method_, "route") and given:
             known = self._codes(self.method_.route(rows), len(given), "concept")
         moved = np.flatnonzero(known != goal) if known is not None else np.arange(len(given))
@@ -212,7 +195,7 @@ class TextCounterfactual:
             labels = None if known is None else self.classes_[known[moved]]
             wanted[moved] = self.method_.counterfactual(rows[moved], self.classes_[goal[moved]], concept=labels)
             start[moved] = cosines(rows[moved], wanted[moved])
-            decoded = self._decode(wanted[moved], [given[row] for row in moved], _counted(tell, "decoding"))
+            decoded = self._decode(wanted[moved], [given[row] for row in moved], counted(tell, "decoding"))
             scores[moved] = decoded.scores
             for row, text in zip(moved, decoded.texts, strict=True):
                 found[row] = text
@@ -230,7 +213,7 @@ class TextCounterfactual:
 
     @property
     def needs_concept(self) -> bool:
-        """Whether it must be told the class of each text."""
+        """Whether `counterfactual` requires the class of each text."""
         self._check_fitted()
         return bool(self.method_.needs_concept)
 
@@ -253,13 +236,9 @@ class TextCounterfactual:
         ----------
         folder : path
         encoder : Encoder, str, path or function, optional
-            Where the encoder is now. Needed if it was a function; must be the same one as in the fit.
+            Where the encoder is now. Needed if it was a function; must be the encoder of the fit.
         decoder : Decoder, optional
             In place of the stored one; needed if that was an object of your own.
-
-        Returns
-        -------
-        TextCounterfactual
         """
         found = read_model(folder, encoder, decoder)
         out = cls(found.encoder, found.method, found.decoder)
@@ -273,12 +252,14 @@ class TextCounterfactual:
 
     def _codes(self, given: Any, n: int, name: str) -> NDArray[np.int64]:
         """Codes of one label for all texts, or of one for each."""
-        encoder = self.method_._encoder
+        encoder = LabelEncoder(self.classes_.tolist())
         if encoder.holds(given) or isinstance(given, str) or not hasattr(given, "__len__"):
             return np.full(n, encoder.encode_one(given, name))
-        return self.method_._encode(given, n, name)
+        labels = label_array(given, name)
+        check_length(labels, n, name)
+        return encoder.encode(labels, name)
 
-    def _decode(self, wanted: NDArray[np.float32], sources: list[str], progress: Progress) -> Decoded:
+    def _decode(self, wanted: NDArray[np.float32], sources: list[str], progress: TextsDone) -> Decoded:
         # The protocol does not ask for progress; decoders that take their time have it.
         more = {"progress": progress} if "progress" in signature(self.decoder_.decode).parameters else {}
         decoded = self.decoder_.decode(wanted, sources, **more)
@@ -288,7 +269,7 @@ class TextCounterfactual:
 
 
 def _method(method: Any, random_state: int) -> Any:
-    """A method of the user's choice that has not been fitted, to be fitted here."""
+    """The method of the user's choice, not fitted."""
     from sklearn.base import clone
 
     from mute.eraser import MUtE
@@ -303,13 +284,9 @@ def _method(method: Any, random_state: int) -> Any:
     return chosen if isinstance(method, str) else clone(chosen)
 
 
-def _counted(tell: Stages, stage: str) -> Progress:
-    return lambda done, total: tell(stage, done / max(total, 1))
-
-
 @contextmanager
 def _reported(method: Any, tell: Stages) -> Iterator[None]:
-    """Tell of the steps of the method's fit."""
+    """Report the steps of the method's fit."""
     from mute.estimators.progress import FitProgress
 
     tell("fitting", 0.0)

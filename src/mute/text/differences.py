@@ -1,4 +1,4 @@
-"""Which words two texts do not share, for the terminal and for web pages alike."""
+"""The words in which two texts differ, for the terminal and for web pages."""
 
 from __future__ import annotations
 
@@ -18,14 +18,7 @@ _WORD = re.compile(r"^\s+|(?:\w+(?:['’-]\w+)*|[^\w\s])\s*")
 
 
 class Span(NamedTuple):
-    """A part of a text.
-
-    Attributes
-    ----------
-    text : str
-    changed : bool
-        Whether the other text does not have it here.
-    """
+    """A part of a text, and whether the other text lacks it here."""
 
     text: str
     changed: bool
@@ -33,10 +26,6 @@ class Span(NamedTuple):
 
 def differences(source: str, text: str) -> tuple[list[Span], list[Span]]:
     """Compare two texts word by word.
-
-    Parameters
-    ----------
-    source, text : str
 
     Returns
     -------

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.storage.files import check_target, write_atomically
-from mute.text.decoding import Decoder
-from mute.text.encoders import Encoder, _FunctionEncoder, load_encoder
+from mute.text.decoders.decoder import Decoder
+from mute.text.encoders.encoder import Encoder, FunctionEncoder, load_encoder
 
 __all__ = ["StoredModel", "check_model_target", "decoder_class", "read_model", "write_model"]
 
@@ -31,7 +31,10 @@ FORMAT_VERSION = 1
 _ABOUT, _MAP, _DECODER = "model.json", "map.safetensors", "decoder.safetensors"
 
 # A file names its decoder, and only these are ever looked up.
-_DECODERS = {"edits": ("mute.text.edit_search", "EditSearch"), "retrieval": ("mute.text.retrieval", "Retrieval")}
+_DECODERS = {
+    "edits": ("mute.text.decoders.edit_search", "EditSearch"),
+    "retrieval": ("mute.text.decoders.retrieval", "Retrieval"),
+}
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ def _put(new: Path, target: Path) -> None:
 
 def _spec(encoder: Encoder) -> str | None:
     """What finds the encoder again; None for a function."""
-    if isinstance(encoder, _FunctionEncoder):
+    if isinstance(encoder, FunctionEncoder):
         return None
     return os.path.abspath(encoder.name) if os.path.isdir(encoder.name) else encoder.name
 

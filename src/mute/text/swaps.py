@@ -1,4 +1,4 @@
-"""Texts about the other gender: the paper's rule with its faults, and one that keeps to grammar."""
+"""Texts about the other gender: the paper's rule with its faults, and a rule that follows grammar."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from functools import cache
 from typing import Any
 
 from mute.errors import MuteError, missing_extra
-from mute.text.gender_lexicon import NAME_LIKE, NAMES, NOUNS, ROLES, TITLES
+from mute.text.evaluation.words import title_words, word_lists
 from mute.text.pronouns import FUNCTION_WORDS, owns
-from mute.text.words import title_words
 
-__all__ = ["paper_swap", "swap_gender"]
+__all__ = ["NAMES", "NOUNS", "ROLES", "TITLES", "paper_swap", "swap_gender"]
+
+_PAIRS = {name: tuple((male, female) for male, female in pairs) for name, pairs in word_lists("gender").items()}
+TITLES, ROLES, NOUNS, NAMES = (_PAIRS[name] for name in ("titles", "roles", "nouns", "names"))
+_NAME_LIKE = frozenset(word_lists("proper_names")["name_like"][0])
 
 _PAPER = {
     "male": {"he": "she", "him": "her", "his": "hers", "mr": "ms", "m": "ms", "himself": "herself"},
@@ -115,7 +118,7 @@ def _detokenizer() -> Any:
 def swap_gender(
     text: str, *, to: str | None = None, names: Mapping[str, str] | bool | None = None, nouns: bool = True
 ) -> str:
-    """Put words of the other gender into a text, by grammar; the rest stays as it is, to the last blank.
+    """Replace gendered words of a text by those of the other gender, by grammar; everything else stays as it is.
 
     Parameters
     ----------
@@ -128,15 +131,11 @@ def swap_gender(
     nouns : bool, default=True
         Whether nouns and adjectives change ("wife", "actor", "female"), or only pronouns and titles, as in the paper.
 
-    Returns
-    -------
-    str
-
     Notes
     -----
-    "her" becomes *his* or *him* and "his" *her* or *hers* by the words around it. Left alone: words of which both are
-    named ("he or she", "his/her", "Mr. and Mrs."), titles that do not stand before a name, the degrees MS and M.S.,
-    initials, nouns within a proper name ("Women's Hospital", "Martin Luther King"), addresses.
+    The words around "her" decide between *his* and *him*, and those around "his" between *her* and *hers*. Unchanged:
+    words named with their counterpart ("he or she", "his/her", "Mr. and Mrs."), titles that do not stand before a name,
+    the degrees MS and M.S., initials, nouns within a proper name ("Women's Hospital", "Martin Luther King"), addresses.
 
     *Limits.* A list of words decides, whomever they are about: "his wife" becomes "her husband", and, unless nouns
     stay, "she studies women's health" becomes "he studies men's health". "Ms.", "Mrs." and "Miss" all become "Mr.",
@@ -296,7 +295,7 @@ def _in_proper_name(sentence: _Sentence, at: int) -> bool:
     word = sentence.word(at)
     if not word.istitle():
         return False
-    if word.lower() in NAME_LIKE:
+    if word.lower() in _NAME_LIKE:
         return sentence.word(at - 1).lower() not in _ARTICLES
     after = at + 2 if sentence.word(at + 1).lower() in ("'s", "’s", "'", "’") else at + 1
     beside = (sentence.word(at - 1), sentence.word(after))

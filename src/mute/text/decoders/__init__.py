@@ -1,0 +1,1 @@
+"""Embeddings to texts: every decoder follows the protocol of `decoder.py`."""

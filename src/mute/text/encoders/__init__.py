@@ -1,0 +1,1 @@
+"""Texts to embeddings: encoders, and the cache of what they have encoded."""
