@@ -7,9 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from mute.estimators.base import digest_of_rows
-from mute.rows.chunks import CHUNK_ROWS, RawChunk
+from mute.rows.chunks import CHUNK_ROWS, RawChunk, belongs_to_sample
 from mute.rows.maps import Enter, Routes
-from mute.rows.reductions import ClassSample, ColumnMoments, FirstScan, belongs_to_sample
+from mute.rows.reductions import ClassSample, ColumnMoments, FirstScan
 from mute.rows.sampling import Samples, sample_ranks
 from mute.rows.stores import MemoryStore
 
@@ -85,7 +85,7 @@ def test_rows_are_fetched_by_their_places(seed: int) -> None:
     np.testing.assert_array_equal(some.z, Z[some.number])
     for k in range(K):
         of_class = np.flatnonzero(np.equal(Z, k))
-        np.testing.assert_array_equal(some.number[some.z == k], of_class[some.place[some.z == k]])
+        np.testing.assert_array_equal(some.number[some.z == k], of_class[some.rank[some.z == k]])
         assert not set(held[k]) & set(learned[k])
         assert sorted([*held[k], *rest[k]]) == list(range(counts[k]))
         for places in (held, learned):
@@ -188,7 +188,7 @@ def test_enter() -> None:
 
 def test_enter_into_room_that_is_given() -> None:
     raw = RawChunk(0, X[:100], Z[:100])
-    enter = Enter(np.zeros(D), np.ones(D), K, Routes(held=np.array([4, 5]), held_classes=Z[4:6]))
+    enter = Enter(np.zeros(D), np.ones(D), K, Routes(held_out=np.array([4, 5]), held_out_classes=Z[4:6]))
     room = np.full((D, 100), np.nan)
     chunk = enter(raw, room)
     np.testing.assert_array_equal(chunk.block, enter(raw).block)
@@ -196,7 +196,7 @@ def test_enter_into_room_that_is_given() -> None:
 
 
 def test_a_piece_of_which_all_rows_are_held() -> None:
-    enter = Enter(np.zeros(D), np.ones(D), K, Routes(held=np.arange(10), held_classes=Z[:10]))
+    enter = Enter(np.zeros(D), np.ones(D), K, Routes(held_out=np.arange(10), held_out_classes=Z[:10]))
     chunk = enter(RawChunk(0, X[:10], Z[:10]))
     assert chunk.block.shape == (D, 0) and len(chunk.routes) == 0
     np.testing.assert_array_equal(chunk.bounds, 0)

@@ -7,8 +7,9 @@ from typing import Any
 
 from mute.datasets import read_pickle
 from mute.errors import MuteError
+from mute.rows.validation import listed
 from mute.tables.columns import check_unique, delimited_rows, import_arrow
-from mute.tables.readers import listed, pick, readable
+from mute.tables.readers import pick, readable
 from mute.tables.specs import locate
 
 __all__ = ["read_texts"]
