@@ -334,8 +334,8 @@ def bytes_sent(n: int, client: Any, monkeypatch: pytest.MonkeyPatch) -> list[int
             sent.append(len(pickle.dumps(given)))
         return real(work, *given, **more)
 
-    def run(self: Any, changes: Any, totals: Any) -> Any:
-        out = run_before(self, changes, totals)
+    def run(self: Any, maps: Any, reduction: Any) -> Any:
+        out = run_before(self, maps, reduction)
         sent.append(len(pickle.dumps(out)))
         return out
 

@@ -115,16 +115,16 @@ def test_methods_of_moments(method: Any, dtype: Any, tmp_path: Path, monkeypatch
     from sklearn.base import clone
 
     x = X.astype(dtype)
-    told = {"concept": Z} if getattr(method, "router", 0) is None else {}
+    true_labels = {"concept": Z} if getattr(method, "router", 0) is None else {}
     expected = clone(method).fit(x, Z)
     # Moments of chunks are merged, those of an array are not: the same up to rounding.
     tolerance = {"rtol": 1e-3, "atol": 1e-4} if dtype == np.float32 else {"rtol": 1e-9, "atol": 1e-9}
     monkeypatch.setattr(memory_of, "available_memory", lambda: x.nbytes)
     for name, rows, labels in in_every_way(x, Z, tmp_path):
         found = clone(method).fit(rows, labels)
-        erased = found.transform(x, **told)
+        erased = found.transform(x, **true_labels)
         assert erased.dtype == dtype
-        np.testing.assert_allclose(erased, expected.transform(x, **told), **tolerance, err_msg=name)
+        np.testing.assert_allclose(erased, expected.transform(x, **true_labels), **tolerance, err_msg=name)
         assert found.fitted_on_ == expected.fitted_on_
 
 

@@ -152,7 +152,7 @@ def _merge(reductions: list[_T]) -> _T:
 
 def active_client() -> Any:
     """The client of the cluster that dask uses now, or None."""
-    distributed = sys.modules.get("distributed")  # whoever has a client has imported it
+    distributed = sys.modules.get("distributed")  # imported by now, if there is a client
     if distributed is None:
         return None
     try:

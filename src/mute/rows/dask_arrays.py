@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mute.errors import MuteError, missing_extra
 from mute.rows.detect import is_dask
 from mute.rows.matrix import Matrix, float_dtype
-from mute.rows.validation import check_length, label_array, listed, one_per_row
+from mute.rows.validation import check_length, check_width, label_array, listed, one_per_row
 
 __all__ = ["DaskMatrix", "checked_array", "import_dask", "label_chunks", "map_dask"]
 
@@ -92,11 +92,8 @@ def map_dask(estimator: Any, method: str, X: Any, labels: dict[str, Any]) -> Any
             )
         X = X.to_dask_array()
     _check_matrix(X)
-    if not np.isnan(X.shape[1]) and X.shape[1] != estimator.n_features_in_:
-        raise MuteError(
-            f"X has {X.shape[1]} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
-            "features as input"
-        )
+    if not np.isnan(X.shape[1]):
+        check_width(X.shape[1], estimator, "X")
     X = X.rechunk({1: -1})
     dtype = float_dtype(X.dtype)
     beside, same = {}, {}
@@ -117,7 +114,7 @@ def map_dask(estimator: Any, method: str, X: Any, labels: dict[str, Any]) -> Any
         else:
             same[name] = given
     bare = copy.copy(estimator)
-    bare.set_callbacks()  # callbacks watch a fit, and may hold what cannot be sent
+    bare.set_callbacks()  # callbacks watch a fit, and may have parts that cannot be sent
     bare.__dict__.pop("feature_names_in_", None)  # blocks have no names
     model = dask.delayed(bare, pure=False, traverse=False)
     columns = [array[:, None] for array in beside.values()]

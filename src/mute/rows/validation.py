@@ -23,6 +23,7 @@ __all__ = [
     "check_parameters",
     "check_rows",
     "check_whole_number",
+    "check_width",
     "concept_of",
     "concept_values",
     "label_array",
@@ -62,13 +63,18 @@ def check_rows(
         raise _MuteTypeError(f"{name} cannot be read as an array of numbers: {error}") from error
     except ValueError as error:
         raise MuteError(f"{name} cannot be used: {error}") from error
-    if X.shape[1] != estimator.n_features_in_:
-        raise MuteError(
-            f"{name} has {X.shape[1]} features, but {type(estimator).__name__} is expecting "
-            f"{estimator.n_features_in_} features as input"
-        )
+    check_width(X.shape[1], estimator, name)
     check_finite(X, name)
     return X
+
+
+def check_width(width: int, estimator: Any, name: str) -> None:
+    # The words are those that scikit-learn's checks of estimators ask for.
+    if width != estimator.n_features_in_:
+        raise MuteError(
+            f"{name} has {width} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
+            "features as input"
+        )
 
 
 def check_finite(X: NDArray, name: str) -> None:
@@ -80,7 +86,7 @@ def check_finite(X: NDArray, name: str) -> None:
 
 
 class BadRows:
-    """Collects, block by block, rows that are not finite or so large that their squares overflow."""
+    """Collects rows that are not finite or so large that their squares overflow."""
 
     def __init__(self) -> None:
         self._bad: list[int] = []
