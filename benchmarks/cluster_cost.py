@@ -110,11 +110,11 @@ def main() -> None:
 
 
 def costs(options: argparse.Namespace, rate: float, number: float, once: float, each: float) -> dict[str, Any]:
-    from mute.rows.dask import _BUNDLES_PER_THREAD
+    from mute.rows.dask import BUNDLES_PER_THREAD
 
     d, k = options.columns, options.classes
     cores = options.machines * options.threads
-    bundles = _BUNDLES_PER_THREAD * cores
+    bundles = BUNDLES_PER_THREAD * cores
     share = options.rows / cores
     down = 4 * (d * d + k * d * (KNOTS + 2))
     up = 8 * 3 * (d * d + k * d) + 8 * 8 * k * d + 4 * k * d * BINS
@@ -125,7 +125,7 @@ def costs(options: argparse.Namespace, rate: float, number: float, once: float, 
         "rounds": ROUNDS * (once + each * bundles),
         "network": wire * 8 / (options.network * 1e9),
         "sent by each machine": wire,
-        "memory of each machine": 4 * d * options.rows / options.machines * (1 + 1 / _BUNDLES_PER_THREAD),
+        "memory of each machine": 4 * d * options.rows / options.machines * (1 + 1 / BUNDLES_PER_THREAD),
     }
 
 

@@ -72,7 +72,7 @@ BAD_ROWS: dict[str, tuple[Any, str]] = {
     "NaN and infinity": (spoilt([np.nan, np.inf], 2, 6), r"contains NaN and infinity in 2 rows \(rows 2, 6\)"),
     "float32 inf": (spoilt(np.inf, 5).astype(np.float32), r"in 1 row \(row 5\)"),
     "both infinities": (spoilt([np.inf, -np.inf], 0, 1), r"in 2 rows \(rows 0, 1\)"),
-    "NaN in many rows": (spoilt(np.nan, *range(10, 30)), r"in 20 rows \(rows 10, 11, 12, 13, 14, \.\.\.\)"),
+    "NaN in many rows": (spoilt(np.nan, *range(10, 30)), r"in 20 rows \(rows 10, 11, 12, 13, 14 and 15 more\)"),
     "NaN far down": (spoilt(np.nan, 2, 70_000, n=70_001), r"in 2 rows \(rows 2, 70000\)"),
     "None in an object array": (np.where(spoilt(9, 4) == 9, None, X), r"NaN in 1 row \(row 4\)"),
     "no rows": (X[:0], r"0 sample\(s\).*minimum of 1"),
@@ -258,7 +258,7 @@ def test_unseen_label_among_many() -> None:
     with pytest.warns(WeakResultWarning):
         model = MUtE(1, router=None, diagnostics=False).fit(np.resize(X, (60, D)), z)
     message = str(refusal(lambda: model.counterfactual(X, 31, concept=np.zeros(N, int)), "not seen in fit"))
-    assert message.endswith("18, 19, ...")
+    assert message.endswith("18, 19 and 10 more")
 
 
 @pytest.mark.parametrize("labels", [[["a"], ["b"]] * (N // 2), [{"a"}, {"b"}] * (N // 2), [{}, {"b": 1}] * (N // 2)])
@@ -276,7 +276,8 @@ def test_classes_that_cannot_be_erased() -> None:
     refusal(lambda: model.fit(X, lonely), r"1 class\(es\) have one row only \('other'\).*merge or drop them$")
     refusal(lambda: model.fit(X, [*Z[:-2], "p", "q"]), r"2 class\(es\) have one row only \('p', 'q'\)")
     refusal(
-        lambda: model.fit(X, X[:, 0]), r"200 class\(es\) have one row only \(.*, \.\.\.\).*bin a continuous one first"
+        lambda: model.fit(X, X[:, 0]),
+        r"200 class\(es\) have one row only \(.* and 195 more\).*bin a continuous one first",
     )
     refusal(lambda: model.fit(X[:2], ["a", "b"]), r"2 class\(es\) have one row only")
 

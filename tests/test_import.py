@@ -1,4 +1,4 @@
-"""What importing costs, and that compiled code is kept between processes."""
+"""Importing loads nothing heavy, and compiled code is kept between processes; `benchmarks/waiting.py` has the times."""
 
 import json
 import os
@@ -19,11 +19,9 @@ def run(code: str, **environment: str) -> dict:
 
 
 IMPORT = """
-import json, sys, time
-start = time.perf_counter()
+import json, sys
 import mute
-taken = time.perf_counter() - start
-print(json.dumps({"taken": taken, "modules": sorted({name.split(".")[0] for name in sys.modules})}))
+print(json.dumps(sorted({name.split(".")[0] for name in sys.modules})))
 """
 HEAVY = {
     "torch",
@@ -40,10 +38,8 @@ HEAVY = {
 }
 
 
-def test_import_is_quick_and_light() -> None:
-    runs = [run(IMPORT) for _ in range(3)]
-    assert min(r["taken"] for r in runs) < 0.5
-    assert not HEAVY & set(runs[0]["modules"])
+def test_import_is_light() -> None:
+    assert not HEAVY & set(run(IMPORT))
 
 
 @pytest.mark.parametrize("name", ["MUtE", "RBIG"])
@@ -64,8 +60,7 @@ def test_every_public_name_can_be_had() -> None:
 
 
 WORK = """
-import json, time
-start = time.process_time()
+import json
 import numpy as np
 from mute import MUtE, RBIG
 from mute.rows import kernels
@@ -76,10 +71,8 @@ for dtype in (np.float64, np.float32):
         eraser = MUtE(2, router=None, marginal=marginal).fit(X.astype(dtype), z)
         eraser.inverse_transform(eraser.transform(X.astype(dtype), concept=z), concept=z)
         RBIG(2, marginal=marginal).fit(X.astype(dtype)).score(X.astype(dtype))
-taken = time.process_time() - start
 stats = [getattr(kernels, name).stats for name in kernels.__all__]
 print(json.dumps({
-    "taken": taken,
     "hits": sum(sum(s.cache_hits.values()) for s in stats),
     "misses": sum(sum(s.cache_misses.values()) for s in stats),
 }))
@@ -89,12 +82,9 @@ print(json.dumps({
 def test_later_processes_use_compiled_code(tmp_path: Path) -> None:
     first = run(WORK, NUMBA_CACHE_DIR=str(tmp_path))
     assert first["misses"] > 0 and first["hits"] == 0
-    # Processor time, which other processes on the machine do not lengthen; everything, in both precisions.
-    assert first["taken"] < 15
     second = run(WORK, NUMBA_CACHE_DIR=str(tmp_path))
     assert second["misses"] == 0, "nothing is compiled again"
     assert second["hits"] == first["misses"]
-    assert second["taken"] < first["taken"]
 
 
 def test_no_method_needs_torch_to_be_imported() -> None:

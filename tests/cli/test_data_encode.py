@@ -97,7 +97,7 @@ def test_interrupted_at_once(cli, folder, tmp_path, monkeypatch):
     ("spec", "message"),
     [
         ("nothing.txt", "does not exist"),
-        ("x.csv", "holds 2 columns, so choose one"),
+        ("x.csv", "holds 2 columns; choose one"),
         ("x.csv:txet", "did you mean 'text'?"),
         ("x.parquet:id", "row 0 (counting from 0) is 0, not a text"),
         ("x.jsonl", "holds 2 keys"),

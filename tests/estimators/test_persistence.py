@@ -6,7 +6,6 @@ import os
 import pickle
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -576,14 +575,9 @@ def golden_outputs(model: Any, x: np.ndarray) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.slow
-def test_two_hundred_megabytes_load_in_a_fifth_of_a_second(tmp_path: Path) -> None:
+def test_two_hundred_megabytes_load(tmp_path: Path) -> None:
+    """`benchmarks/waiting.py` measures how fast."""
     path = tmp_path / "m"
     forge(path, *eraser_parts(d=768, k=2, t=70, knots=131))
     assert path.stat().st_size > 200e6
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        model = mute.load(path)
-        times.append(time.perf_counter() - start)
-    assert model.flow_.n_features == 768
-    assert min(times) < 0.2, times
+    assert mute.load(path).flow_.n_features == 768

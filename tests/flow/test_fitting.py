@@ -73,7 +73,7 @@ def test_only_the_rows_asked_for() -> None:
     x, z = draw("gauss", 500, 3, seed=0)
     rows = np.flatnonzero(np.random.default_rng(0).uniform(size=len(x)) < 0.6)
     out = np.setdiff1d(np.arange(len(x)), rows)
-    some, alone = make(x, z, Routes(held=out, held_classes=z[out])).flow(), make(x[rows], z[rows]).flow()
+    some, alone = make(x, z, Routes(held_out=out, held_out_classes=z[out])).flow(), make(x[rows], z[rows]).flow()
     for name in some.arrays():
         np.testing.assert_allclose(getattr(some, name), getattr(alone, name), atol=1e-9)
 

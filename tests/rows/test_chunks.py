@@ -7,9 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from mute.estimators.base import digest_of_rows
-from mute.rows.chunks import CHUNK_ROWS, RawChunk
+from mute.rows.chunks import CHUNK_ROWS, RawChunk, belongs_to_sample
 from mute.rows.maps import Enter, Routes
-from mute.rows.reductions import ClassSample, ColumnMoments, FirstScan, belongs_to_sample
+from mute.rows.reductions import ClassSample, ColumnMoments, FirstScan
 from mute.rows.sampling import Samples, sample_ranks
 from mute.rows.stores import MemoryStore
 
@@ -21,13 +21,13 @@ Z = np.where((np.arange(N) // CHUNK_ROWS) % 3 == 0, RNG.integers(0, 3, N), RNG.i
 NONE = np.empty(0, np.int64)
 
 
-def look_at(x: NDArray = X, z: NDArray = Z, **settings: bool) -> tuple[MemoryStore, FirstScan]:
+def scanned(x: NDArray = X, z: NDArray = Z, **settings: bool) -> tuple[MemoryStore, FirstScan]:
     rows = MemoryStore(x, z, 2)
     return rows, rows.reduce(FirstScan(x.shape[1], int(z.max()) + 1, **settings))
 
 
 def test_a_look_at_all_rows() -> None:
-    _, scan = look_at(digest=True)
+    _, scan = scanned(digest=True)
     np.testing.assert_array_equal(scan.low, X.min(axis=0))
     np.testing.assert_array_equal(scan.high, X.max(axis=0))
     assert scan.class_counts().shape == (4, K)
@@ -36,12 +36,12 @@ def test_a_look_at_all_rows() -> None:
 
 
 def test_the_hash_of_the_labels_sees_their_order_and_not_their_kind() -> None:
-    _, scan = look_at(digest=True)
+    _, scan = scanned(digest=True)
     swapped = Z.copy()
     i, j = np.flatnonzero(Z == 0)[0], np.flatnonzero(Z == 1)[0]
     swapped[[i, j]] = swapped[[j, i]]
-    assert look_at(z=swapped, digest=True)[1].sha256_of_labels != scan.sha256_of_labels
-    assert look_at(z=Z.astype(np.uint8), digest=True)[1].sha256_of_labels == scan.sha256_of_labels
+    assert scanned(z=swapped, digest=True)[1].sha256_of_labels != scan.sha256_of_labels
+    assert scanned(z=Z.astype(np.uint8), digest=True)[1].sha256_of_labels == scan.sha256_of_labels
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -74,7 +74,7 @@ def test_sample_takes_rows_of_one_class_in_their_order() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_rows_are_fetched_by_their_places(seed: int) -> None:
-    rows, scan = look_at()
+    rows, scan = scanned()
     counts, rng = np.bincount(Z), np.random.default_rng(seed)
     held = sample_ranks(counts, np.array([5, 0, 40]), rng)
     learned = sample_ranks(counts, np.minimum(counts - [5, 0, 40], 300), rng, held)
@@ -85,16 +85,16 @@ def test_rows_are_fetched_by_their_places(seed: int) -> None:
     np.testing.assert_array_equal(some.z, Z[some.number])
     for k in range(K):
         of_class = np.flatnonzero(np.equal(Z, k))
-        np.testing.assert_array_equal(some.number[some.z == k], of_class[some.place[some.z == k]])
+        np.testing.assert_array_equal(some.number[some.z == k], of_class[some.rank[some.z == k]])
         assert not set(held[k]) & set(learned[k])
         assert sorted([*held[k], *rest[k]]) == list(range(counts[k]))
-        for places in (held, learned):
-            mine = some.among(places)
-            np.testing.assert_array_equal(some.number[mine][some.z[mine] == k], of_class[places[k]])
+        for ranks in (held, learned):
+            mine = some.among(ranks)
+            np.testing.assert_array_equal(some.number[mine][some.z[mine] == k], of_class[ranks[k]])
 
 
 def test_no_row_and_all_rows() -> None:
-    rows, scan = look_at()
+    rows, scan = scanned()
     nothing = Samples.fetch(rows, scan, [NONE] * K)
     assert nothing.x.shape == (0, D) and nothing.x.dtype == X.dtype and len(nothing.among([NONE] * K)) == 0
     everything = Samples.fetch(rows, scan, [np.arange(n) for n in np.bincount(Z)])
@@ -106,7 +106,7 @@ def test_columns(dtype: type) -> None:
     far = np.stack(
         [X[:, 0], X[:, 0] + 1e6, 1e-12 * X[:, 0], np.full(N, 7.25), 1e12 + 1e3 * X[:, 1], np.zeros(N)], axis=1
     ).astype(dtype)
-    rows, scan = look_at(far)
+    rows, scan = scanned(far)
     held = np.sort(RNG.choice(N, 500, replace=False))
     columns = rows.reduce(ColumnMoments(scan.low, scan.high, held))
     kept = np.delete(far, held, axis=0).astype(np.float64)
@@ -123,7 +123,7 @@ def test_columns(dtype: type) -> None:
 @pytest.mark.parametrize("size", [1e-320, 1e-300, 1e150])
 def test_columns_of_any_size(size: float) -> None:
     x = np.where(Z[:, None] == 0, 0.0, size) * np.ones(2)
-    rows, scan = look_at(x)
+    rows, scan = scanned(x)
     columns = rows.reduce(ColumnMoments(scan.low, scan.high, NONE))
     np.testing.assert_allclose(columns.center, size * (Z != 0).mean(), rtol=1e-3)
     assert np.isfinite(columns.spread).all()
@@ -164,8 +164,8 @@ def test_enter() -> None:
     numbers = start + np.arange(len(z))
     held = np.concatenate([[0, 7], numbers[[3, 50, 2047]]])
     known = numbers[::2]
-    told = RNG.integers(0, K, len(known))
-    way = Routes(Always(1), known, told, held, np.zeros(len(held), int))
+    routes_of_known = RNG.integers(0, K, len(known))
+    way = Routes(Always(1), known, routes_of_known, held, np.zeros(len(held), int))
     center, scale = np.array([1.0, 2.0, 3.0]), np.array([1.0, 0.5, 4.0])
     before = x.copy()
     chunk = Enter(center, scale, K, way)(RawChunk(start, x, z))
@@ -177,7 +177,7 @@ def test_enter() -> None:
     assert (np.diff(z[here]) >= 0).all()
     np.testing.assert_array_equal(np.diff(chunk.bounds), np.bincount(z[here], minlength=K))
     route = np.ones(len(z), int)
-    route[::2] = told
+    route[::2] = routes_of_known
     assert chunk.runs[0] == 0 and chunk.runs[-1] == len(here)
     for begin, end, k in zip(chunk.runs[:-1], chunk.runs[1:], chunk.routes, strict=True):
         assert (route[here[begin:end]] == k).all() and end > begin
@@ -186,17 +186,17 @@ def test_enter() -> None:
         assert (np.diff(route[here[chunk.bounds[k] : chunk.bounds[k + 1]]]) >= 0).all()
 
 
-def test_enter_into_room_that_is_given() -> None:
+def test_enter_into_given_memory() -> None:
     raw = RawChunk(0, X[:100], Z[:100])
-    enter = Enter(np.zeros(D), np.ones(D), K, Routes(held=np.array([4, 5]), held_classes=Z[4:6]))
+    enter = Enter(np.zeros(D), np.ones(D), K, Routes(held_out=np.array([4, 5]), held_out_classes=Z[4:6]))
     room = np.full((D, 100), np.nan)
     chunk = enter(raw, room)
     np.testing.assert_array_equal(chunk.block, enter(raw).block)
     assert np.shares_memory(chunk.block, room)
 
 
-def test_a_piece_of_which_all_rows_are_held() -> None:
-    enter = Enter(np.zeros(D), np.ones(D), K, Routes(held=np.arange(10), held_classes=Z[:10]))
+def test_a_chunk_of_which_all_rows_are_held_out() -> None:
+    enter = Enter(np.zeros(D), np.ones(D), K, Routes(held_out=np.arange(10), held_out_classes=Z[:10]))
     chunk = enter(RawChunk(0, X[:10], Z[:10]))
     assert chunk.block.shape == (D, 0) and len(chunk.routes) == 0
     np.testing.assert_array_equal(chunk.bounds, 0)

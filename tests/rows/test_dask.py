@@ -128,7 +128,7 @@ def test_a_data_frame(three: Any) -> None:
     erased = eraser.transform(rows.to_dask_array(lengths=True), concept=texts)
     np.testing.assert_array_equal(erased.compute(), expected.transform(frame, concept=TEXT))
     assert eraser.feature_names_in_.tolist() == list(frame.columns)
-    with pytest.raises(MuteError, match=r"columns of X are c1, c0, c2, .*those of the fit were c0, c1, c2"):
+    with pytest.raises(MuteError, match=r"X has the columns c1, c0, c2, .*where fit had c0, c1, c2"):
         eraser.transform(rows[["c1", "c0", *frame.columns[2:]]])
     with_labels = rows.assign(z=dd.from_pandas(pd.Series(Z), npartitions=4))
     assert_same(
@@ -221,7 +221,7 @@ def announced(blocks: list[NDArray], shapes: list[tuple[int, ...]], dtype: Any) 
 def test_blocks_that_are_not_what_was_announced(shape: tuple[int, int], three: Any) -> None:
     wrong = np.resize(X, shape)
     rows = announced([X[:1000], wrong, X[2000:3000]], [(1000, D)] * 3, X.dtype)
-    message = rf"the block of rows 1000 to 1999 has shape \({shape[0]}, {shape[1]}\); announced was \(1000, {D}\)"
+    message = rf"rows 1000 to 1999 has shape \({shape[0]}, {shape[1]}\) where \(1000, {D}\) was announced; correct"
     with pytest.raises(MuteError, match=message):
         MUtE(2, **SETTINGS).fit(rows, Z[:3000])
 
@@ -334,8 +334,8 @@ def bytes_sent(n: int, client: Any, monkeypatch: pytest.MonkeyPatch) -> list[int
             sent.append(len(pickle.dumps(given)))
         return real(work, *given, **more)
 
-    def run(self: Any, changes: Any, totals: Any) -> Any:
-        out = run_before(self, changes, totals)
+    def run(self: Any, maps: Any, reduction: Any) -> Any:
+        out = run_before(self, maps, reduction)
         sent.append(len(pickle.dumps(out)))
         return out
 

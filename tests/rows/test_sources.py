@@ -115,16 +115,16 @@ def test_methods_of_moments(method: Any, dtype: Any, tmp_path: Path, monkeypatch
     from sklearn.base import clone
 
     x = X.astype(dtype)
-    told = {"concept": Z} if getattr(method, "router", 0) is None else {}
+    true_labels = {"concept": Z} if getattr(method, "router", 0) is None else {}
     expected = clone(method).fit(x, Z)
     # Moments of chunks are merged, those of an array are not: the same up to rounding.
     tolerance = {"rtol": 1e-3, "atol": 1e-4} if dtype == np.float32 else {"rtol": 1e-9, "atol": 1e-9}
     monkeypatch.setattr(memory_of, "available_memory", lambda: x.nbytes)
     for name, rows, labels in in_every_way(x, Z, tmp_path):
         found = clone(method).fit(rows, labels)
-        erased = found.transform(x, **told)
+        erased = found.transform(x, **true_labels)
         assert erased.dtype == dtype
-        np.testing.assert_allclose(erased, expected.transform(x, **told), **tolerance, err_msg=name)
+        np.testing.assert_allclose(erased, expected.transform(x, **true_labels), **tolerance, err_msg=name)
         assert found.fitted_on_ == expected.fitted_on_
 
 
@@ -233,13 +233,17 @@ WRONG: dict[str, tuple[Any, Any, str]] = {
     "NaN": (lambda: np.split(spoiled(2500, np.nan), CUTS), Z, r"X contains NaN in 1 row \(row 2500\)"),
     "infinity": (lambda: np.split(spoiled(3, -np.inf), CUTS), Z, r"X contains infinity in 1 row \(row 3\)"),
     "too large": (lambda: np.split(spoiled(4000, 1e200), CUTS), Z, r"numbers beyond 1e\+154 in 1 row \(row 4000\)"),
-    "another width": (lambda: [X[:9], X[9:, :3]], Z, r"block 1 of X \(from row 9 on\) has 3 columns, the first has 4"),
-    "another precision": (lambda: [X32[:9], X[9:]], Z, "block 1 of X is float64, the first is of single precision"),
+    "another width": (
+        lambda: [X[:9], X[9:, :3]],
+        Z,
+        r"block 1 of X \(from row 9 on\) has 3 columns and the first 4; give",
+    ),
+    "another precision": (lambda: [X32[:9], X[9:]], Z, "block 1 of X is float64 and the first float32; give"),
     "no block": (list, Z, "iterator that gives no block"),
     "no rows": (lambda: [X[:0], X[:0]], Z[:0], "blocks have 0 rows and 4 columns"),
     "no columns": (lambda: [X[:, :0]], Z, "0 columns"),
-    "a vector": (lambda: [X[0]], Z, r"block 0 of X must be a matrix of numbers, not of shape \(4,\)"),
-    "text": (lambda: [X, X.astype(str)], Z, "block 1 of X must be a matrix of numbers"),
+    "a vector": (lambda: [X[0]], Z, r"block 0 of X has shape \(4,\) .*; give a matrix of numbers"),
+    "text": (lambda: [X, X.astype(str)], Z, "block 1 of X has shape .* and dtype <U.*; give a matrix of numbers"),
     "a triple": (lambda: [(X, Z, Z)], None, "block 0 of X is a tuple of 3"),
     "an empty tuple": (lambda: [()], None, "block 0 of X is a tuple of 0"),
     "labels twice": (lambda: [(X, Z)], Z, "give them once"),

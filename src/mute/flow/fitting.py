@@ -76,11 +76,11 @@ class FlowFitter:
         self._rows, self._rotation, self._marginal, self._rng = rows, rotation, marginal, rng
         self._threads, self._shrinkage = n_threads, shrinkage
         d, dtype = rows.n_features, rows.dtype
-        columns = rows.reduce(ColumnMoments(scan.low, scan.high, routes.held))
+        columns = rows.reduce(ColumnMoments(scan.low, scan.high, routes.held_out))
         self.center = columns.center
         self.scale = _entrance_scale(columns.spread, self.center)
         self.counts = scan.class_counts().sum(axis=0)
-        held = routes.held_classes
+        held = routes.held_out_classes
         self.counts = self.counts - np.bincount(held, minlength=len(self.counts))
         n_classes = len(self.counts)
         rows.map(Enter(self.center.astype(dtype), self.scale.astype(dtype), n_classes, routes))

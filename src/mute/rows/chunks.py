@@ -1,9 +1,9 @@
-"""Chunks of rows: what a store keeps, and the two things that can be done with it.
+"""Chunks of rows, and the two things that a store can do with its chunks.
 
-The rows of a fit are cut, in their order, into chunks of 2048. A store (`mute.rows.stores`: memory, a file;
-`mute.rows.dask`: the workers of a cluster) can do two things with them: *map* each chunk to another and *reduce* all of
-them to one result. The cuts are always the same and the sums have no order, so a fit gives the same bits wherever the
-chunks are, however they arrived and however many threads work on them.
+A fit cuts its rows, in their order, into chunks of 2048. A store (`mute.rows.stores`: memory or a file;
+`mute.rows.dask`: the workers of a cluster) can *map* each chunk to another and *reduce* all chunks to one result. The
+cuts are always the same and the sums have no order. So a fit gives the same bits wherever the chunks are, however they
+arrived and however many threads work on them.
 """
 
 from __future__ import annotations
@@ -35,16 +35,7 @@ CHUNK_ROWS = 2048
 
 @dataclass(frozen=True, eq=False)
 class RawChunk:
-    """A chunk as it came.
-
-    Attributes
-    ----------
-    start : int
-        Number of its first row.
-    x : array of shape (m, D)
-    z : integer array of shape (m,)
-        True classes, encoded.
-    """
+    """Rows as they were given: `x` of shape (m, D), their encoded true classes `z`, and the number of the first row."""
 
     start: int
     x: NDArray[np.floating]
@@ -52,24 +43,17 @@ class RawChunk:
 
     @property
     def array(self) -> NDArray[np.floating]:
-        """The numbers, as they lie."""
+        """The numbers, in the order in which memory holds them."""
         return self.x
 
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """A chunk on its way through the layers.
+    """Rows on their way through the layers.
 
-    Attributes
-    ----------
-    rows : integer array of shape (m,)
-        The numbers of its rows.
-    block : array of shape (D, m)
-        The rows, feature-major, grouped by true class and, within it, by route.
-    bounds : array of shape (K + 1,)
-        Where each class begins and ends.
-    runs, routes : arrays of shape (S + 1,), (S,)
-        Where each run of rows with one route begins and ends, and the route.
+    `rows` are the numbers of the rows, `block`, of shape (D, m), the rows feature-major, grouped by true class and,
+    within a class, by route. `bounds` (K + 1,) are the ends of the classes; `runs` (S + 1,) are the ends of the runs of
+    rows with one route, and `routes` (S,) their routes.
     """
 
     rows: NDArray[np.int64]
@@ -80,42 +64,22 @@ class Chunk:
 
     @property
     def array(self) -> NDArray[np.floating]:
-        """The numbers, as they lie."""
+        """The numbers, in the order in which memory holds them."""
         return self.block
 
 
 class Map(Protocol):
     """Makes one chunk into another.
 
-    `out` is room for its numbers, of whatever shape; with None, the chunk given is needed no longer and may be
+    The result goes to the memory `out`, whatever its shape. With None, the given chunk is no longer needed and may be
     overwritten.
     """
 
     def __call__(self, chunk: Any, out: NDArray | None = None) -> Chunk: ...
 
 
-def fill(room: NDArray, values: NDArray) -> NDArray:
-    """Copy an array to the beginning of some room; gives it as it lies there."""
-    out = shaped(room, values.shape)
-    out[:] = values
-    return out
-
-
-def shaped(room: NDArray, shape: tuple[int, ...]) -> NDArray:
-    return room.reshape(-1)[: np.prod(shape)].reshape(shape)
-
-
-def find_rows(known: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Where the rows are among the known ones, and which are there at all."""
-    place = np.searchsorted(known, rows)
-    found = np.zeros(len(rows), bool)
-    inside = place < len(known)
-    found[inside] = known[place[inside]] == rows[inside]
-    return place, found
-
-
 class Reduction(ABC):
-    """What is learned from chunks: `add` takes one in, `merge` the totals of others; the order does not matter."""
+    """What is learned from all chunks: `add` takes in a chunk, `merge` another reduction; the order does not matter."""
 
     @abstractmethod
     def add(self, chunk: Any) -> None: ...
@@ -124,12 +88,33 @@ class Reduction(ABC):
     def merge(self, other: Self) -> None: ...
 
     def empty_copy(self) -> Self:
-        """Totals of no chunk, to be filled and merged into these."""
+        """A reduction of no chunk, to be filled and merged into this one."""
         return copy.deepcopy(self)
 
 
+def fill(memory: NDArray, values: NDArray) -> NDArray:
+    """Copy values to the beginning of some memory; returns the copy."""
+    out = shaped(memory, values.shape)
+    out[:] = values
+    return out
+
+
+def shaped(memory: NDArray, shape: tuple[int, ...]) -> NDArray:
+    """The beginning of some memory as an array of this shape."""
+    return memory.reshape(-1)[: np.prod(shape)].reshape(shape)
+
+
+def find_rows(known: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The places of rows among the known ones, and which rows are known at all."""
+    place = np.searchsorted(known, rows)
+    found = np.zeros(len(rows), bool)
+    inside = place < len(known)
+    found[inside] = known[place[inside]] == rows[inside]
+    return place, found
+
+
 def belongs_to_sample(rows: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:
-    """Whether each row belongs to a sample of this share of all: its number, scrambled, decides."""
+    """Whether each row belongs to a sample of this share of all rows; the scrambled number of the row decides."""
     if share >= 1:
         return np.ones(len(rows), bool)
     return scrambled(rows, seed) < np.uint64(share * 2**63) * np.uint64(2)

@@ -1,9 +1,9 @@
-"""Fitting on rows that are spread over the workers of a cluster.
+"""A store on the workers of a dask cluster.
 
-The chunks of a fit (`mute.rows.chunks`) lie on the workers in bundles, a few for each thread. A round sends the last
-layer to all bundles, maps and reduces them there, merges the reductions from worker to worker, and brings home one
-result. What travels depends on the columns, classes and bundles, not on the rows. Dask makes a bundle that is lost with
-its worker again from what it was made of.
+The chunks of a fit (`mute.rows.chunks`) lie on the workers in bundles, a few for each thread. A reduction sends the
+waiting maps to all bundles, maps and reduces the chunks there, merges the reductions from worker to worker and fetches
+one result. The bytes sent depend on the columns, classes and bundles, not on the rows. If a worker is lost, dask
+computes its bundles again from their sources.
 """
 
 from __future__ import annotations
@@ -32,31 +32,22 @@ from mute.rows.stores import ChunkStore
 from mute.rows.threads import resolve_threads, single_threaded_blas
 from mute.rows.validation import LabelEncoder, check_length, concept_of, label_array
 
-__all__ = ["DaskStore", "active_client", "cluster", "open_dask_store", "to_dask"]
+__all__ = ["BUNDLES_PER_THREAD", "DaskStore", "active_client", "cluster", "open_dask_store", "to_dask"]
 
 _T = TypeVar("_T", bound=Reduction)
 
-# Bundles for each thread: while one is changed, the old and the new are in memory.
-_BUNDLES_PER_THREAD = 2
-# Totals that one task adds up.
-_ADDED = 16
-# Of a file that is read in parts.
+# While a bundle is mapped, the old and the new one are in memory.
+BUNDLES_PER_THREAD = 2
+# Reductions that one task merges.
+_MERGED = 16
+# Size of the parts in which the workers read a file.
 _PART_BYTES = 1 << 26
-# Seconds to wait for a scheduler, and between two looks for an answer.
-_PATIENCE, _LOOK_UP = 10, 0.002
+# Seconds to wait for a scheduler, and between two questions whether a result is there.
+_PATIENCE, _PAUSE = 10, 0.002
 
 
 class DaskStore(ChunkStore):
-    """Keeps chunks on the workers of a cluster.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    bundles : list of Future
-        Each a bundle of raw chunks.
-    shape : (rows, columns)
-    dtype : numpy.dtype
-    """
+    """Keeps chunks on the workers of a cluster; `bundles` are futures of bundles of raw chunks."""
 
     def __init__(self, client: Any, bundles: list[Any], shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
         super().__init__()
@@ -65,35 +56,36 @@ class DaskStore(ChunkStore):
         self.dtype = dtype
 
     def _run(self, maps: Sequence[Map], reduction: _T) -> _T:
-        # Futures tell the scheduler when they are deleted, and there Python would drop a Ctrl-C: it is held back until
-        # the round waits for its answer.
+        # A future informs the scheduler when it is deleted, and there Python would lose a Ctrl-C. So the block below
+        # deletes its futures before it ends, and acts on a Ctrl-C only at `leave`.
         with Stop() as stop:
-            total = self._round(maps, reduction, stop)
+            result = self._submit(maps, reduction)
+            # Asked again and again: a wait with a limit ends in an exception, which keeps the future alive.
+            while not result.done():
+                time.sleep(_PAUSE)
+                if stop.asked:
+                    stop.leave()
+            reduced = result.result()
+            del result
             if stop.asked:
                 stop.leave()
-        return total
+        return reduced
 
-    def _round(self, maps: Sequence[Map], reduction: _T, stop: Stop) -> _T:
+    def _submit(self, maps: Sequence[Map], reduction: Reduction) -> Any:
+        """The future of the reduction of all chunks."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
-            # A task of its own: it reaches a worker once, and can be made again if that worker is lost.
+            # A task of its own: it reaches each worker once, and can be computed again if that worker is lost.
             step = self._client.submit(_given, (list(maps), reduction), pure=False)
             if maps:
-                self._bundles = self._map(_mapped, self._bundles, step)
-                sums = self._map(_reduction_of, self._bundles)
+                self._bundles = self._client.map(_mapped, self._bundles, step=step, pure=False)
+                reductions = self._client.map(_reduction_of, self._bundles, pure=False)
             else:
-                sums = self._map(_reduced, self._bundles, step)
-            while len(sums) > 1:
-                sums = self._map(_merge, [sums[i : i + _ADDED] for i in range(0, len(sums), _ADDED)])
-        # Looked at again and again: a wait with a limit ends in an exception, which holds on to the future.
-        while not sums[0].done():
-            time.sleep(_LOOK_UP)
-            if stop.asked:
-                stop.leave()
-        return sums[0].result()
-
-    def _map(self, work: Any, each: list[Any], step: Any = None) -> list[Any]:
-        return self._client.map(work, each, pure=False, **({} if step is None else {"step": step}))
+                reductions = self._client.map(_reduced, self._bundles, step=step, pure=False)
+            while len(reductions) > 1:
+                groups = [reductions[i : i + _MERGED] for i in range(0, len(reductions), _MERGED)]
+                reductions = self._client.map(_merge, groups, pure=False)
+        return reductions[0]
 
     def close(self) -> None:
         self._bundles = []
@@ -104,9 +96,9 @@ def _given(value: Any) -> Any:
 
 
 class _Bundle(list[Any]):
-    """Chunks that stay together, and what was measured when they were made.
+    """Chunks that stay together, and the reduction that was computed with them.
 
-    Dask asks for the size to decide what to move, and should rather move nothing.
+    Dask asks for the size to decide what to move; the true size keeps it from moving bundles.
     """
 
     reduction: Any = None
@@ -116,10 +108,10 @@ class _Bundle(list[Any]):
 
 
 def _mapped(bundle: _Bundle, step: tuple[list[Map], Reduction]) -> _Bundle:
-    """Change and measure chunks.
+    """Map and reduce the chunks of a bundle.
 
-    What a task is given belongs to dask, which may hand it to another: the new chunks have memory of their own. It is
-    taken all at once, since workers give back to the system what they free, and would have to ask for it again.
+    Dask may pass the given bundle to another task, so the new chunks have memory of their own. The memory is allocated
+    at once, since workers return freed memory to the system and would have to request it again for each chunk.
     """
     maps, reduction = step
     memory = np.empty(sum(chunk.array.size for chunk in bundle), bundle[0].array.dtype)
@@ -127,13 +119,13 @@ def _mapped(bundle: _Bundle, step: tuple[list[Map], Reduction]) -> _Bundle:
     out.reduction = reduction.empty_copy()
     with single_threaded_blas():
         for given in bundle:
-            room = memory[place : place + given.array.size]
-            place += room.size
-            chunk = maps[0](given, room)
-            for step_map in maps[1:]:
-                chunk = step_map(chunk)
+            own = memory[place : place + given.array.size]
+            place += own.size
+            chunk = maps[0](given, own)
+            for later in maps[1:]:
+                chunk = later(chunk)
             if len(maps) > 1:
-                chunk = replace(chunk, block=fill(room, chunk.block))
+                chunk = replace(chunk, block=fill(own, chunk.block))
             out.reduction.add(chunk)
             out.append(chunk)
     return out
@@ -151,16 +143,16 @@ def _reduced(bundle: _Bundle, step: tuple[list[Map], _T]) -> _T:
     return own
 
 
-def _merge(sums: list[_T]) -> _T:
-    total = copy.deepcopy(sums[0])  # what a task is given belongs to dask
-    for other in sums[1:]:
-        total.merge(other)
-    return total
+def _merge(reductions: list[_T]) -> _T:
+    merged = copy.deepcopy(reductions[0])  # dask may pass the given reductions to another task
+    for other in reductions[1:]:
+        merged.merge(other)
+    return merged
 
 
 def active_client() -> Any:
-    """The client whose cluster dask works on now, or None."""
-    distributed = sys.modules.get("distributed")  # who has a client has imported it
+    """The client of the cluster that dask uses now, or None."""
+    distributed = sys.modules.get("distributed")  # imported by now, if there is a client
     if distributed is None:
         return None
     try:
@@ -170,7 +162,7 @@ def active_client() -> Any:
 
 
 def open_dask_store(client: Any, X: Any, y: Any, concept: Any) -> tuple[DaskStore, LabelEncoder]:
-    """Keep the rows of a dask array or data frame on the workers as chunks, with their labels encoded."""
+    """A store of the rows of a dask array or data frame, with their labels encoded."""
     X = checked_array(X)
     sizes = _bundle_sizes(X.shape[0], max(sum(client.nthreads().values()), 1))
     starts = np.append(0, np.cumsum(sizes))[:-1].tolist()
@@ -193,9 +185,9 @@ def open_dask_store(client: Any, X: Any, y: Any, concept: Any) -> tuple[DaskStor
 
 
 def _bundle_sizes(n: int, n_threads: int) -> list[int]:
-    """Rows of each bundle: whole chunks, all about the same."""
+    """Rows of each bundle: whole chunks, about the same number in each bundle."""
     chunks = -(-n // CHUNK_ROWS)
-    bundles = min(_BUNDLES_PER_THREAD * n_threads, chunks)
+    bundles = min(BUNDLES_PER_THREAD * n_threads, chunks)
     ends = [min(chunks * i // bundles * CHUNK_ROWS, n) for i in range(bundles + 1)]
     return np.diff(ends).tolist()
 
@@ -217,7 +209,7 @@ def _labels(given: Any, X: Any, sizes: list[int], name: str) -> list[Any]:
 def _as_announced(labels: NDArray, of: str, block_info: Any = None) -> NDArray:
     ((start, stop),) = block_info[0]["array-location"]
     if len(labels) != stop - start:
-        raise MuteError(f"the block of {of} for rows {start} to {stop - 1} has {len(labels)} labels")
+        raise MuteError(f"{of} has {len(labels)} labels for rows {start} to {stop - 1}; give one label for each row")
     return labels
 
 
@@ -240,9 +232,9 @@ def _cut(block: NDArray, z: NDArray[np.integer], start: int) -> _Bundle:
 
 
 def to_dask(matrix: Matrix) -> Any:
-    """A matrix in files as a dask array: many files one by one, .npy and .safetensors in parts, which the workers read.
+    """A matrix in files as a dask array: many files one by one, .npy and .safetensors in parts.
 
-    They must see the files under the same paths.
+    The workers read the files, so they must see them under the same paths.
     """
     dask = import_dask()
     size = max(_PART_BYTES // (matrix.shape[1] * matrix.dtype.itemsize) // CHUNK_ROWS, 1) * CHUNK_ROWS
@@ -255,21 +247,18 @@ def to_dask(matrix: Matrix) -> Any:
 
 @contextmanager
 def cluster(address: str) -> Iterator[Any]:
-    """A client of the scheduler at `address`, or with "local" of worker processes started here for the time."""
+    """A client of the scheduler at `address`, or, with "local", of worker processes that end with the block."""
     try:
         from distributed import Client, LocalCluster, WorkerPlugin
     except ImportError:
         raise missing_extra("distributed", "dask", "a cluster") from None
     if address == "local":
         settings: dict[str, Any] = {"n_workers": resolve_threads(None), "threads_per_worker": 1}
-        # No dashboard; what the scheduler serves all the same takes any free port, not one that others may have.
+        # No dashboard; the port that the scheduler opens all the same is any free one.
         settings |= {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": ":0"}}
-        settings["silence_logs"] = logging.ERROR  # of tasks that are cancelled by an interrupt
-        with (
-            LocalCluster(**settings) as own,
-            Client(own) as client,
-        ):
-            client.register_plugin(_deaf(WorkerPlugin))
+        settings["silence_logs"] = logging.ERROR  # an interrupt cancels tasks, which would be logged
+        with LocalCluster(**settings) as own, Client(own) as client:
+            client.register_plugin(_ignore_interrupts(WorkerPlugin))
             yield client
         return
     try:
@@ -282,11 +271,11 @@ def cluster(address: str) -> Iterator[Any]:
         yield client
 
 
-def _deaf(base: Any) -> Any:
-    """Lets workers not hear Ctrl-C, which a terminal sends to all: who started them ends them."""
+def _ignore_interrupts(plugin: Any) -> Any:
+    """Workers ignore the Ctrl-C that a terminal sends to all processes; the process that started them ends them."""
 
-    class Deaf(base):
+    class IgnoreInterrupts(plugin):
         def setup(self, worker: Any) -> None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    return Deaf()
+    return IgnoreInterrupts()

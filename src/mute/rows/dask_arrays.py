@@ -1,4 +1,4 @@
-"""Dask's collections as rows: checked, read block by block, and mapped without being computed."""
+"""Dask's collections as rows: checked, read block by block, and mapped lazily."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError, missing_extra
 from mute.rows.detect import is_dask
-from mute.rows.matrix import Matrix
-from mute.rows.sources import per_row
-from mute.rows.validation import check_length, label_array
-from mute.tables.readers import float_dtype, listed
+from mute.rows.matrix import Matrix, float_dtype
+from mute.rows.validation import check_length, check_width, label_array, listed, one_per_row
 
 __all__ = ["DaskMatrix", "checked_array", "import_dask", "label_chunks", "map_dask"]
 
 
 def import_dask() -> Any:
-    """Dask with its arrays, or an error that says how to get it."""
+    """Dask with its arrays, or an error that names its extra."""
     try:
         import dask
         import dask.array
@@ -36,19 +34,27 @@ def checked_array(X: Any) -> Any:
     da = import_dask().array
     if hasattr(X, "to_dask_array"):
         X = X.to_dask_array(lengths=True)
-    if X.ndim != 2:
-        raise MuteError(f"X must be a matrix, not a dask array of shape {X.shape}")
+    _check_matrix(X)
     if X.dtype.kind not in "fiub":
         raise MuteError(f"X must hold numbers, not {X.dtype}")
     dtype = float_dtype(X.dtype)
     if np.isnan(X.shape[1]):
         raise MuteError("X is a dask array of unknown width; give one whose columns are known")
     X = X.rechunk({1: -1})
-    if any(np.isnan(n) for n in X.chunks[0]):
+    if _unknown_sizes(X):
         X = X.compute_chunk_sizes()
-    if X.shape[0] == 0 or X.shape[1] == 0:
-        raise MuteError(f"X has shape {X.shape}; at least one row and one column are needed")
+    if 0 in X.shape:
+        raise MuteError(f"X has shape {X.shape}; give at least one row and one column")
     return da.map_blocks(_checked, X, width=X.shape[1], kind=dtype.name, dtype=dtype, meta=np.empty((0, 0), dtype))
+
+
+def _check_matrix(X: Any) -> None:
+    if X.ndim != 2:
+        raise MuteError(f"X must be a matrix, not a dask array of shape {X.shape}")
+
+
+def _unknown_sizes(X: Any) -> bool:
+    return any(map(np.isnan, X.chunks[0]))
 
 
 def _checked(block: NDArray, width: int, kind: str, block_info: Any = None) -> NDArray:
@@ -56,53 +62,51 @@ def _checked(block: NDArray, width: int, kind: str, block_info: Any = None) -> N
         return block.astype(kind)
     (start, stop), _ = block_info[0]["array-location"]
     if block.shape != (stop - start, width):
-        announced = stop - start, width
-        raise MuteError(f"the block of rows {start} to {stop - 1} has shape {block.shape}; announced was {announced}")
+        raise MuteError(
+            f"the block of rows {start} to {stop - 1} has shape {block.shape} where {(stop - start, width)} was "
+            "announced; correct the task that makes it"
+        )
     return block.astype(kind, copy=False)
 
 
 def label_chunks(given: Any, lengths: bool) -> Any:
-    """Labels as a dask array, of chunks of known lengths if asked for."""
+    """Labels as a dask array; with `lengths`, its chunks have known lengths."""
     if not hasattr(given, "to_dask_array"):
         return given
     with warnings.catch_warnings():
-        # Text becomes Python's own, as labels are.
+        # Text becomes Python's own, like all labels.
         warnings.filterwarnings("ignore", message="Dask currently has limited support", category=UserWarning)
         return given.to_dask_array(lengths=lengths or None)
 
 
 def map_dask(estimator: Any, method: str, X: Any, labels: dict[str, Any]) -> Any:
-    """A method of a fitted estimator on every block: a lazy dask array."""
+    """A lazy dask array: a method of a fitted estimator on every block."""
     dask = import_dask()
     da = dask.array
     if hasattr(X, "to_dask_array"):
         names = getattr(estimator, "feature_names_in_", X.columns)
         if method != "inverse_transform" and list(names) != list(X.columns):
             raise MuteError(
-                f"the columns of X are {listed(list(map(str, X.columns)))}; those of the fit were "
-                f"{listed(list(map(str, names)))}: give the same, in the same order"
+                f"X has the columns {listed(list(X.columns))} where fit had {listed(list(names))}; "
+                "give the same columns in the same order"
             )
         X = X.to_dask_array()
-    if X.ndim != 2:
-        raise MuteError(f"X must be a matrix, not a dask array of shape {X.shape}")
-    if not np.isnan(X.shape[1]) and X.shape[1] != estimator.n_features_in_:
-        raise MuteError(
-            f"X has {X.shape[1]} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
-            "features as input"
-        )
+    _check_matrix(X)
+    if not np.isnan(X.shape[1]):
+        check_width(X.shape[1], estimator, "X")
     X = X.rechunk({1: -1})
     dtype = float_dtype(X.dtype)
     beside, same = {}, {}
     for name, given in labels.items():
         if is_dask(given):
-            known = not any(map(np.isnan, X.chunks[0]))
+            known = not _unknown_sizes(X)
             given = label_chunks(given, known)
-            if known and not any(map(np.isnan, given.chunks[0])):
+            if known and not _unknown_sizes(given):
                 check_length(given, X.shape[0], name)
                 given = given.rechunk((X.chunks[0],))
             beside[name] = given
-        elif per_row(estimator, given):
-            if any(map(np.isnan, X.chunks[0])):
+        elif one_per_row(given, estimator):
+            if _unknown_sizes(X):
                 X = X.compute_chunk_sizes()
             array = label_array(given, name)
             check_length(array, X.shape[0], name)
@@ -110,7 +114,7 @@ def map_dask(estimator: Any, method: str, X: Any, labels: dict[str, Any]) -> Any
         else:
             same[name] = given
     bare = copy.copy(estimator)
-    bare.set_callbacks()  # they watch a fit, and may hold what cannot travel
+    bare.set_callbacks()  # callbacks watch a fit, and may have parts that cannot be sent
     bare.__dict__.pop("feature_names_in_", None)  # blocks have no names
     model = dask.delayed(bare, pure=False, traverse=False)
     columns = [array[:, None] for array in beside.values()]
@@ -123,16 +127,16 @@ def map_dask(estimator: Any, method: str, X: Any, labels: dict[str, Any]) -> Any
 def _apply(
     block: NDArray, *columns: NDArray, model: Any, method: str, names: tuple, same: dict, block_info: Any = None
 ) -> Any:
-    told = {name: column[:, 0] for name, column in zip(names, columns, strict=True)}
+    labels = {name: column[:, 0] for name, column in zip(names, columns, strict=True)}
     try:
-        return getattr(model, method)(block, **told, **same)
+        return getattr(model, method)(block, **labels, **same)
     except MuteError as error:
         start, stop = block_info[0]["array-location"][0] if block_info else (0, len(block))
         raise MuteError(f"rows {start} to {stop - 1}: {error}") from error
 
 
 class DaskMatrix(Matrix):
-    """A dask array as a matrix that is read block by block, one chunk at a time in this process."""
+    """A dask array as a matrix; this process computes one block at a time."""
 
     def __init__(self, X: Any, name: str) -> None:
         self._array = checked_array(X)

@@ -1,4 +1,4 @@
-"""What is a tensor, told without importing torch, and its way to the host."""
+"""Of what kind rows are (tensors, dask's collections, blocks), without importing torch or dask."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from mute.errors import missing_extra
 
-__all__ = ["is_tensor", "require_torch", "to_host"]
+__all__ = ["come_in_blocks", "is_dask", "is_tensor", "require_torch", "to_host"]
 
 
 def is_tensor(x: Any) -> bool:
-    """Whether `x` is a torch tensor. Where torch was never imported, there is none.
+    """Whether `x` is a torch tensor.
 
     Examples
     --------
@@ -24,7 +24,7 @@ def is_tensor(x: Any) -> bool:
 
 
 def to_host(x: Any) -> Any:
-    """A tensor as a numpy array, cut off from its gradients, and a tensor of one number as that number; or `x`."""
+    """A tensor as a numpy array, a tensor of one number as that number, and anything else unchanged."""
     if not is_tensor(x):
         return x
     x = x.detach().cpu()
@@ -34,7 +34,7 @@ def to_host(x: Any) -> Any:
 
 
 def require_torch(purpose: str) -> Any:
-    """The torch module, or an error that says how to get it."""
+    """The torch module, or an error that names its extra."""
     try:
         import torch
     except ImportError:
@@ -43,7 +43,7 @@ def require_torch(purpose: str) -> Any:
 
 
 def is_dask(X: Any) -> bool:
-    """Whether this is a collection of dask; does not import it."""
+    """Whether this is a collection of dask."""
     return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(X, "__dask_graph__")
 
 

@@ -1,4 +1,4 @@
-"""Sums that do not depend on their order: gathered chunk by chunk, anywhere, they come out the same to the bit."""
+"""Sums that do not depend on the order of their terms, to the bit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 __all__ = ["ExactSum"]
 
 # A number is cut into whole multiples of 1, of 2**-36 and of 2**-72. Whole numbers below 2**53 are added without
-# rounding, so each of the three sums is exact, and what is exact has no order.
+# rounding, so each of the three sums is exact, and exact sums do not depend on the order.
 _CUT = 2.0**36
 
 
@@ -23,8 +23,8 @@ class ExactSum:
 
     Notes
     -----
-    *Limits.* Exact while the sums stay below 2**53 and fewer than 2**18 arrays are added between two merges; beyond
-    that it rounds as other sums do. What lies below 2**-73 is lost.
+    *Limits.* The sum is exact while it stays below 2**53 and fewer than 2**18 arrays are added between two merges;
+    beyond that it rounds like other sums. Digits below 2**-73 are lost.
 
     Examples
     --------
@@ -44,7 +44,7 @@ class ExactSum:
 
     @property
     def _parts(self) -> NDArray[np.float64]:
-        # Made when first needed: a sum of nothing is small wherever it is sent.
+        # Allocated when first needed, so that an empty sum is quickly sent to a worker.
         if self._sum is None:
             self._sum = np.zeros((3, *self._shape))
         return self._sum
@@ -65,9 +65,9 @@ class ExactSum:
         self._carry()
 
     def _carry(self) -> None:
-        """Move what has grown beyond one unit of the next coarser part there: the sum stays the same.
+        """Move whole units of the next coarser part there; the sum stays the same.
 
-        Halves go up, always: one sum has one form, however often it was carried on the way.
+        Halves always go up, so that equal sums have equal parts, however often they were carried.
         """
         parts = self._parts
         for fine in (2, 1):

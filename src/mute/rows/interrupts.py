@@ -1,8 +1,7 @@
 """Ctrl-C during training.
 
-scikit-learn's networks take a KeyboardInterrupt for the wish to stop training early: they warn, and go on with the
-weights they have. Here an interrupt ends what it interrupts. Training that keeps checkpoints asks between its steps
-whether to stop, and keeps one first.
+scikit-learn's networks treat a KeyboardInterrupt as an early stop: they warn, and continue with the weights they have.
+Here an interrupt ends the call. Training with checkpoints asks between its steps whether to stop, and saves one first.
 """
 
 import signal
@@ -19,11 +18,11 @@ _MESSAGE = "Training interrupted"
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Train scikit-learn's networks inside: an interrupt leaves it as KeyboardInterrupt.
+    """Train scikit-learn's networks inside this block; an interrupt leaves it as KeyboardInterrupt.
 
     Limits: filters of warnings belong to the process. If another thread enters or leaves `warnings.catch_warnings`
-    meanwhile, an interrupt may pass for an early stop. Training in other threads than the main one is never
-    interrupted: signals do not reach it.
+    meanwhile, an interrupt may count as an early stop. Training outside the main thread is never interrupted, since
+    signals do not reach it.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=_MESSAGE, category=UserWarning)
@@ -36,9 +35,9 @@ def interruptible() -> Iterator[None]:
 
 
 class Stop:
-    """Hold back Ctrl-C and SIGTERM inside the block until the work is at a place where it can stop.
+    """Delay Ctrl-C and SIGTERM inside the block until the work can stop.
 
-    A second signal does not wait. Outside the main thread, which alone gets signals, nothing is held back.
+    A second signal is not delayed. Outside the main thread, which alone gets signals, this does nothing.
 
     Examples
     --------
@@ -57,7 +56,7 @@ class Stop:
         return self._signal is not None
 
     def leave(self) -> None:
-        """Do what the signal would have done."""
+        """Do what the signal would have done without the delay."""
         self._restore()
         if self._signal is not None:
             signal.raise_signal(self._signal)
@@ -66,7 +65,7 @@ class Stop:
     def __enter__(self) -> "Stop":
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                # What runs in the background may have been told to ignore Ctrl-C: that stays so.
+                # Processes in the background may ignore Ctrl-C, and continue to do so.
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._before[number] = signal.signal(number, self._note)
         return self
@@ -82,5 +81,5 @@ class Stop:
     def _restore(self) -> None:
         while self._before:
             number, handler = self._before.popitem()
-            # None stands for a handler that was not set from Python and cannot be set back from it.
+            # None stands for a handler that was not set from Python and cannot be restored from Python.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

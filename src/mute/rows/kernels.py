@@ -1,11 +1,10 @@
-"""The compiled loops. Everything hot lives here, and nothing else does.
+"""The compiled loops: all hot code, and nothing else.
 
-A block is stored feature-major, ``(D, rows)``, with its rows grouped by class: ``bounds`` holds the ends of the groups
-and ``labels`` the class of each. One table then serves a contiguous run of numbers and stays in the first-level
-cache, and no element needs to know its class.
+A block is stored feature-major, ``(D, rows)``, with its rows grouped by class: ``bounds`` are the ends of the groups,
+``labels`` their classes. So one table serves a contiguous run of numbers and stays in the first-level cache.
 
-A marginal is a table of ``M`` values on a uniform grid: ``values[j]`` is the image of ``origin + j * step``. Between
-knots it is straight, and the first and the last segment go on for ever, so it is a bijection of the real line.
+A marginal is a table of ``M`` values on a uniform grid: ``values[j]`` is the image of ``origin + j * step``. It is
+linear between knots, and the first and the last segment never end, so it is a bijection of the real line.
 """
 
 from typing import Any

@@ -13,38 +13,36 @@ from mute.rows.chunks import Chunk, RawChunk, fill, find_rows, shaped
 __all__ = ["ApplyMarginals", "Enter", "Rotate", "Routes"]
 
 
+def _none() -> NDArray[np.int64]:
+    return np.empty(0, np.int64)
+
+
 @dataclass(frozen=True, eq=False)
 class Routes:
     """The class whose map moves each row.
 
-    Attributes
-    ----------
-    router : object or None
-        Gives encoded classes; with None, rows take the map of their own class.
-    known, routes : integer arrays
-        Numbers of rows, in ascending order, whose route is known, and the route.
-    held, held_classes : integer arrays
-        Numbers of the rows that are left out, in ascending order, and their classes.
+    `router` predicts encoded classes; without a router, each row takes the map of its own class. `known` are the
+    ascending numbers of rows whose `routes` are known, `held_out` those of the held-out rows.
     """
 
     router: Any = None
-    known: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    routes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    held: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    held_classes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    known: NDArray[np.int64] = field(default_factory=_none)
+    routes: NDArray[np.int64] = field(default_factory=_none)
+    held_out: NDArray[np.int64] = field(default_factory=_none)
+    held_out_classes: NDArray[np.int64] = field(default_factory=_none)
 
     def of(self, rows: NDArray[np.int64], x: NDArray, z: NDArray) -> NDArray[np.int64]:
         """The routes of rows with these numbers, ascending."""
         place, found = find_rows(self.known, rows)
-        told = self.router is None or found.all()
-        out = np.array(z, np.int64) if told else self.router.predict(x)
+        all_known = self.router is None or found.all()
+        out = np.array(z, np.int64) if all_known else self.router.predict(x)
         out[found] = self.routes[place[found]]
         return out
 
 
 @dataclass(frozen=True, eq=False)
 class Enter:
-    """Raw rows set out: without those held back, centred, scaled, grouped and turned feature-major."""
+    """Raw rows without the held-out ones: centred, scaled, grouped by class and route, and turned feature-major."""
 
     center: NDArray[np.floating]
     scale: NDArray[np.floating]
@@ -54,7 +52,7 @@ class Enter:
     def __call__(self, chunk: RawChunk, out: NDArray | None = None) -> Chunk:
         rows = chunk.start + np.arange(len(chunk.z))
         routed = self.routes.of(rows, chunk.x, chunk.z)
-        kept = np.flatnonzero(~find_rows(self.routes.held, rows)[1])
+        kept = np.flatnonzero(~find_rows(self.routes.held_out, rows)[1])
         order = kept[np.lexsort((routed[kept], chunk.z[kept]))]
         z, routed = chunk.z[order].astype(np.int64), routed[order]
         turned = chunk.x[order].T
@@ -74,13 +72,13 @@ class Rotate:
     rotation: NDArray[np.floating]
 
     def __call__(self, chunk: Chunk, out: NDArray | None = None) -> Chunk:
-        room = None if out is None else shaped(out, chunk.block.shape)
-        return replace(chunk, block=np.matmul(self.rotation.T, chunk.block, out=room))
+        target = None if out is None else shaped(out, chunk.block.shape)
+        return replace(chunk, block=np.matmul(self.rotation.T, chunk.block, out=target))
 
 
 @dataclass(frozen=True, eq=False)
 class ApplyMarginals:
-    """The marginals of a layer, each row by its route."""
+    """The marginals of a layer; each row takes those of its route."""
 
     origin: NDArray[np.floating]
     step: NDArray[np.floating]

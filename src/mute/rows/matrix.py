@@ -1,4 +1,4 @@
-"""A matrix whose rows are read block by block, wherever they are."""
+"""A matrix whose rows are read block by block."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 
-__all__ = ["Matrix", "NoRowsError"]
+__all__ = ["Matrix", "NoRowsError", "float_dtype"]
 
 _BLOCK_BYTES = 1 << 23
 
 
 class NoRowsError(MuteError):
-    """A file that is right but for having no rows, which is no fault where there are other files."""
+    """A valid file without rows, which may stand among other files."""
 
 
 class Matrix(ABC):
@@ -27,13 +27,13 @@ class Matrix(ABC):
     Attributes
     ----------
     shape : tuple of int
-        Rows and columns; neither is 0.
+        At least one row and one column.
     dtype : numpy.dtype
-        float32 or float64 as stored; float16 and bfloat16 become float32, everything else float64.
+        float32 or float64 as stored; float16 and bfloat16 become float32, all other kinds float64.
     columns : list of str or None
-        Names of the columns, where the file has them.
+        Names of the columns, if the file has names.
     path : pathlib.Path
-        Where it is: a file, a folder, or the pattern of many files.
+        A file, a folder, or the pattern of many files.
     """
 
     def __init__(
@@ -41,27 +41,19 @@ class Matrix(ABC):
     ) -> None:
         if 0 in shape:
             kind = NoRowsError if shape[0] == 0 else MuteError
-            raise kind(f"{path} holds a matrix of shape {shape}: at least one row and one column are needed")
+            raise kind(f"{path} has a matrix of shape {shape}; give at least one row and one column")
         self.path = path
         self.shape = shape
         self.dtype = dtype
         self.columns = columns
 
     def row_blocks(self, size: int) -> Iterator[NDArray[Any]]:
-        """Go once through the rows, in order.
+        """Iterate once over the rows, in order, in blocks of `size` rows; the last block may have fewer.
 
-        Parameters
-        ----------
-        size : int
-            Rows in one block, at least 1; the last one may have fewer.
-
-        Returns
-        -------
-        iterator of ndarray of shape (size, n_columns)
-            C-contiguous, writable and of `dtype`; no more than a few blocks are held at a time.
+        Blocks are C-contiguous, writable and of `dtype`. No more than a few blocks are in memory at a time.
         """
         if size < 1:
-            raise MuteError(f"a block of {size} rows is impossible: give a size of at least 1")
+            raise MuteError(f"a block of {size} rows is impossible; give a size of at least 1")
         return _even(self._complete(self._blocks(size)), size)
 
     def to_numpy(self) -> NDArray[Any]:
@@ -74,42 +66,47 @@ class Matrix(ABC):
         return whole
 
     def parts(self, size: int) -> list[tuple[int, Callable[[], NDArray[Any]]]]:
-        """The matrix as parts that can be read apart from each other: rows of each, and a function that reads them.
+        """Parts that can be read independently: the number of rows of each, and the function that reads it.
 
-        Of about `size` rows where the file allows it.
+        Parts have about `size` rows if the kind of file allows it.
         """
         return [(self.shape[0], self.to_numpy)]
 
     def _complete(self, blocks: Iterator[NDArray[Any]]) -> Iterator[NDArray[Any]]:
-        # A file that changes while it is read, or lies in its header, must not end as rows nobody filled.
+        # A file that changes while it is read, or has a wrong header, must not leave rows of the result unfilled.
         read = 0
         for block in blocks:
             read += len(block)
             if read <= self.shape[0]:
                 yield block
         if read != self.shape[0]:
-            raise MuteError(f"{self.path} has {read} rows where {self.shape[0]} were announced: write it again")
+            raise MuteError(f"{self.path} has {read} rows where {self.shape[0]} were announced; write it again")
 
     @abstractmethod
     def _blocks(self, size: int) -> Iterator[NDArray[Any]]: ...
 
 
+def float_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
+    """The precision in which stored numbers of this kind are read."""
+    return np.dtype(np.float32) if stored.kind == "f" and stored.itemsize <= 4 else np.dtype(np.float64)
+
+
 def _even(blocks: Iterator[NDArray[Any]], size: int) -> Iterator[NDArray[Any]]:
-    """The same rows in blocks of `size`, made from blocks of any; the last one may have fewer."""
+    """The same rows in blocks of `size`, made from blocks of any size."""
     pending: list[NDArray[Any]] = []
-    held = 0
+    n = 0
     for block in blocks:
-        if not held and len(block) == size:
+        if not n and len(block) == size:
             yield block
             continue
         pending.append(block)
-        held += len(block)
-        if held >= size:
+        n += len(block)
+        if n >= size:
             whole = np.concatenate(pending)
-            full, held = held - held % size, held % size
-            # A copy, since a view of the rest would keep all of it.
-            pending = [whole[full:].copy()] if held else []
+            full, n = n - n % size, n % size
+            # A copy, since a view of the rest would keep all of `whole`.
+            pending = [whole[full:].copy()] if n else []
             for start in range(0, full, size):
                 yield whole[start : start + size]
-    if held:
+    if n:
         yield np.concatenate(pending)

@@ -1,4 +1,4 @@
-"""How much memory there is, and which rows lie in a mapped file instead of in it."""
+"""How much memory is available, and which arrays are mapped from a file."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 
 __all__ = ["available_memory", "is_mapped", "release_pages", "suggest_scratch"]
 
-# A working copy that takes more than this share of the memory at hand goes to a file.
+# A working copy that takes more than this share of the available memory goes to a file.
 _MOST_OF_MEMORY = 0.5
 
 
 def suggest_scratch(size: int) -> bool:
-    """Whether a working copy of so many bytes should go to a file."""
+    """Whether a working copy of `size` bytes should go to a file."""
     memory = available_memory()
     return memory is not None and size > _MOST_OF_MEMORY * memory
 
 
 def available_memory() -> int | None:
-    """Bytes that this process can still take, by what the system and the limits set for it say; None if unknown."""
+    """Bytes that the system and the limits of this process still allow it to take; None if unknown."""
     found = [limit for limit in (_free_memory(), _free_in_group(), _free_address_space()) if limit is not None]
     return max(min(found), 0) if found else None
 
@@ -39,7 +39,7 @@ def _free_memory() -> int | None:
 
 
 def _free_in_group() -> int | None:
-    """What the control group of the process (a container's, say) leaves; files in the cache can be dropped."""
+    """What the control group of the process (that of a container, for example) leaves; cached files do not count."""
     try:
         group = next(line for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
         folder = Path("/sys/fs/cgroup") / group[3:].strip().lstrip("/")
@@ -62,10 +62,9 @@ def _free_address_space() -> int | None:
 
 
 def release_pages(x: Any) -> None:
-    """Let go of the memory that reading a mapped file has taken; arrays of other kinds are left alone.
+    """Release the memory that reading a mapped file has taken; does nothing to other arrays.
 
-    The pages stay in the system's file cache. Only for files mapped to be read: changes made to a private copy live in
-    these very pages.
+    The pages stay in the system's file cache. Files that are mapped for writing keep their pages, which may be changed.
     """
     source = _map_of(x)
     if source is not None and source.mode == "r" and hasattr(mmap, "MADV_DONTNEED"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,46 +18,85 @@ __all__ = ["ClassSample", "ColumnMoments", "FirstScan", "Histograms", "Scatter",
 _Floats = NDArray[np.float64]
 
 
-class FirstScan(Reduction):
-    """The first look at raw rows.
+class _Ranged(Reduction):
+    """Keeps the least and the greatest value of each coordinate."""
 
-    Parameters
-    ----------
-    n_features, n_classes : int
-    check : bool
-        Look for NaN, infinity and numbers whose squares overflow.
-    digest : bool
-        Hash rows and labels.
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.low, self.high = np.full(shape, np.inf), np.full(shape, -np.inf)
 
-    Attributes
-    ----------
-    low, high : arrays of shape (D,)
-    counts : dict of start to array of shape (K,)
-        Rows of each class in every chunk.
-    bad : BadRows
+    def _widen(self, low: NDArray, high: NDArray) -> None:
+        np.minimum(self.low, low, out=self.low)
+        np.maximum(self.high, high, out=self.high)
+
+
+class _Moments:
+    """Sums of values and of their squares."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.first, self.second = ExactSum(shape), ExactSum(shape)
+
+    def add(self, first: _Floats, second: _Floats) -> None:
+        self.first.add(first)
+        self.second.add(second)
+
+    def merge(self, other: _Moments) -> None:
+        self.first.merge(other.first)
+        self.second.merge(other.second)
+
+    def mean(self, n: Any) -> _Floats:
+        return self.first.value / n
+
+    def std(self, n: Any) -> _Floats:
+        return np.sqrt(np.maximum(self.second.value / n - self.mean(n) ** 2, 0))
+
+
+class _Taken(Reduction):
+    """Rows taken from chunks: tuples of arrays, the numbers of the rows first."""
+
+    def __init__(self) -> None:
+        self._taken: list[tuple[NDArray, ...]] = []
+
+    def merge(self, other: Self) -> None:
+        self._taken += other._taken
+
+    def empty_copy(self) -> Self:
+        new = copy.copy(self)
+        new._taken = []
+        return new
+
+    def _sorted(self) -> list[NDArray]:
+        arrays = [np.concatenate(arrays) for arrays in zip(*self._taken, strict=True)]
+        order = np.argsort(arrays[0])
+        return [array[order] for array in arrays]
+
+
+class FirstScan(_Ranged):
+    """Ranges of the raw columns and counts of the classes.
+
+    With `check`, `bad` collects rows with NaN, infinity or numbers whose squares overflow. With `digest`, rows and
+    labels are hashed.
     """
 
     def __init__(self, n_features: int, n_classes: int, *, check: bool = False, digest: bool = False) -> None:
-        self.low, self.high = np.full(n_features, np.inf), np.full(n_features, -np.inf)
+        super().__init__((n_features,))
         self.n_classes, self.check, self.digest = n_classes, check, digest
+        # All three by the number of the first row of a chunk.
         self.counts: dict[int, NDArray[np.int64]] = {}
         self.digests: dict[int, bytes] = {}
         self.label_digests: dict[int, bytes] = {}
         self.bad = BadRows()
 
-    def add(self, raw: RawChunk) -> None:
-        self.counts[raw.start] = np.bincount(raw.z, minlength=self.n_classes)
-        if self.check and not self.bad.look_at(raw.x, raw.start):
+    def add(self, chunk: RawChunk) -> None:
+        self.counts[chunk.start] = np.bincount(chunk.z, minlength=self.n_classes)
+        if self.check and not self.bad.look_at(chunk.x, chunk.start):
             return
         if self.digest:
-            self.digests[raw.start] = hashlib.sha256(np.ascontiguousarray(raw.x).data).digest()
-            self.label_digests[raw.start] = hashlib.sha256(np.ascontiguousarray(raw.z, np.int64).data).digest()
-        np.minimum(self.low, raw.x.min(axis=0), out=self.low)
-        np.maximum(self.high, raw.x.max(axis=0), out=self.high)
+            self.digests[chunk.start] = hashlib.sha256(np.ascontiguousarray(chunk.x).data).digest()
+            self.label_digests[chunk.start] = hashlib.sha256(np.ascontiguousarray(chunk.z, np.int64).data).digest()
+        self._widen(chunk.x.min(axis=0), chunk.x.max(axis=0))
 
     def merge(self, other: FirstScan) -> None:
-        np.minimum(self.low, other.low, out=self.low)
-        np.maximum(self.high, other.high, out=self.high)
+        self._widen(other.low, other.high)
         self.counts |= other.counts
         self.digests |= other.digests
         self.label_digests |= other.label_digests
@@ -65,7 +104,7 @@ class FirstScan(Reduction):
 
     @property
     def sha256(self) -> str:
-        """The hash of all rows, that of `mute.estimators.base.digest_of_rows`."""
+        """The hash of all rows, equal to that of `mute.estimators.base.digest_of_rows`."""
         return _joined(self.digests)
 
     @property
@@ -73,7 +112,7 @@ class FirstScan(Reduction):
         return _joined(self.label_digests)
 
     def class_counts(self) -> NDArray[np.int64]:
-        """Rows of each class in the chunks, in their order: shape (chunks, K)."""
+        """Rows of each class in every chunk, in the order of the chunks: shape (chunks, K)."""
         return np.array([self.counts[start] for start in sorted(self.counts)])
 
 
@@ -82,101 +121,71 @@ def _joined(digests: dict[int, bytes]) -> str:
 
 
 class ColumnMoments(Reduction):
-    """Mean and spread of raw columns.
+    """Mean and standard deviation of the raw columns, without the rows whose numbers are in `held_out`.
 
-    Parameters
-    ----------
-    low, high : arrays of shape (D,)
-        Their ranges: distances from `low` in powers of two of the range are summed, so that columns of any size and
-        place keep their precision.
-    held : integer array
-        Numbers of rows that are left out.
+    Distances from `low`, in units of a power of two near the range of the column, are summed. So columns of any size
+    and place keep their precision.
     """
 
-    def __init__(self, low: _Floats, high: _Floats, held: NDArray[np.int64]) -> None:
-        self.low, self.held = low, held
-        # Not below 2**-1000, whose inverse can still be told from infinity.
+    def __init__(self, low: _Floats, high: _Floats, held_out: NDArray[np.int64]) -> None:
+        self.low, self.held_out = low, held_out
+        # At least 2**-1000, whose inverse is still finite.
         self.unit = np.exp2(np.ceil(np.log2(np.maximum(np.where(high > low, high - low, 1.0), 2.0**-1000))))
         self.n = 0
-        self.first, self.second = ExactSum(low.shape), ExactSum(low.shape)
+        self._moments = _Moments(low.shape)
 
-    def add(self, raw: RawChunk) -> None:
+    def add(self, chunk: RawChunk) -> None:
         from mute.rows import kernels
 
-        kept = np.flatnonzero(~find_rows(self.held, raw.start + np.arange(len(raw.x)))[1])
+        kept = np.flatnonzero(~find_rows(self.held_out, chunk.start + np.arange(len(chunk.x)))[1])
         first, second = np.zeros((2, len(self.low)))
-        kernels.column_sums(raw.x, kept, self.low, 1 / self.unit, first, second)
+        kernels.column_sums(chunk.x, kept, self.low, 1 / self.unit, first, second)
         self.n += len(kept)
-        self.first.add(first)
-        self.second.add(second)
+        self._moments.add(first, second)
 
     def merge(self, other: ColumnMoments) -> None:
         self.n += other.n
-        self.first.merge(other.first)
-        self.second.merge(other.second)
+        self._moments.merge(other._moments)
 
     @property
     def center(self) -> _Floats:
-        return self.low + self.unit * self.first.value / self.n
+        return self.low + self.unit * self._moments.first.value / self.n
 
     @property
     def spread(self) -> _Floats:
         """Standard deviations."""
-        mean = self.first.value / self.n
-        return self.unit * np.sqrt(np.maximum(self.second.value / self.n - mean**2, 0))
+        return self.unit * self._moments.std(self.n)
 
 
-class TakeRows(Reduction):
-    """Some of the raw rows, by their place in their class.
+class TakeRows(_Taken):
+    """The raw rows of some ranks: for each class, `ranks` has the ascending ranks of rows within the class.
 
-    Parameters
-    ----------
-    places : list of K ascending integer arrays
-        The row ``places[k][i]`` of class k, in the order of the rows.
-    counts : array of shape (chunks, K)
-        Rows of each class in every chunk.
+    `counts`, of shape (chunks, K), are the rows of each class in every chunk.
     """
 
-    def __init__(self, places: list[NDArray[np.int64]], counts: NDArray[np.int64]) -> None:
+    def __init__(self, ranks: list[NDArray[np.int64]], counts: NDArray[np.int64]) -> None:
+        super().__init__()
         before = np.cumsum(counts, axis=0) - counts
         self.wanted: dict[int, list[tuple[int, NDArray[np.int64], NDArray[np.int64]]]] = {}
-        for k, mine in enumerate(places):
-            chunk = np.searchsorted(before[:, k], mine, side="right") - 1
+        for k, of_class in enumerate(ranks):
+            chunk = np.searchsorted(before[:, k], of_class, side="right") - 1
             for p in np.unique(chunk):
-                chosen = mine[chunk == p]
+                chosen = of_class[chunk == p]
                 self.wanted.setdefault(int(p) * CHUNK_ROWS, []).append((k, chosen - before[p, k], chosen))
-        self.found: list[tuple[NDArray, NDArray, NDArray, NDArray]] = []
 
-    def add(self, raw: RawChunk) -> None:
-        for k, ranks, places in self.wanted.get(raw.start, ()):
-            at = np.flatnonzero(raw.z == k)[ranks]
-            self.found.append((raw.start + at, np.array(raw.x[at]), np.full(len(at), k), places))
-
-    def merge(self, other: TakeRows) -> None:
-        self.found += other.found
-
-    def empty_copy(self) -> TakeRows:
-        new = copy.copy(self)
-        new.found = []
-        return new
+    def add(self, chunk: RawChunk) -> None:
+        for k, ranks_in_chunk, ranks in self.wanted.get(chunk.start, ()):
+            at = np.flatnonzero(chunk.z == k)[ranks_in_chunk]
+            self._taken.append((chunk.start + at, np.array(chunk.x[at]), np.full(len(at), k), ranks))
 
     def rows(self) -> tuple[NDArray[np.int64], NDArray[np.floating], NDArray[np.int64], NDArray[np.int64]]:
-        """Numbers, rows, classes and places in the class of what was taken, in the order of the rows."""
-        number, x, z, place = (np.concatenate(arrays) for arrays in zip(*self.found, strict=True))
-        order = np.argsort(number)
-        return number[order], x[order], z[order], place[order]
+        """Numbers, rows, classes and ranks of the rows, in the order of the numbers."""
+        number, x, z, rank = self._sorted()
+        return number, x, z, rank
 
 
 class Scatter(Reduction):
-    """Sums of every class, and of products of the columns over some of them.
-
-    Parameters
-    ----------
-    classes : sequence of int
-        The classes whose products are summed, all together.
-    counts : array of shape (K,)
-        Rows of each class.
-    """
+    """Sums of every class, and sums of products of columns over `classes` together; `counts` are rows of each class."""
 
     def __init__(self, classes: tuple[int, ...], counts: NDArray[np.int64], n_features: int) -> None:
         self.classes, self.counts = classes, counts
@@ -193,9 +202,9 @@ class Scatter(Reduction):
             self.square.add(chunk.block @ chunk.block.T)
             return
         for k in self.classes:
-            mine = chunk.block[:, chunk.bounds[k] : chunk.bounds[k + 1]]
-            if mine.shape[1]:
-                self.square.add(mine @ mine.T)
+            of_class = chunk.block[:, chunk.bounds[k] : chunk.bounds[k + 1]]
+            if of_class.shape[1]:
+                self.square.add(of_class @ of_class.T)
 
     def merge(self, other: Scatter) -> None:
         self.sums.merge(other.sums)
@@ -208,7 +217,7 @@ class Scatter(Reduction):
 
     @property
     def covariance(self) -> _Floats:
-        """Covariance of the rows of the classes whose products were summed."""
+        """Covariance of the rows of `classes`."""
         classes = list(self.classes)
         n = self.counts[classes].sum()
         mean = self.sums.value[classes].sum(axis=0) / n
@@ -216,29 +225,24 @@ class Scatter(Reduction):
 
     @property
     def within(self) -> _Floats:
-        """Covariance of the rows of all classes, whose products were summed, about the means of their own."""
+        """Covariance of the rows of all classes about the means of their classes; `classes` must be all of them."""
         sums, n = self.sums.value, np.maximum(self.counts, 1)
         return (self.square.value - (sums / n[:, None]).T @ sums) / max(int(n.sum()) - len(n), 1)
 
 
-class Spread(Reduction):
-    """Range, mean and standard deviation of every class and coordinate.
+class Spread(_Ranged):
+    """Range, mean and standard deviation of every class and coordinate, arrays of shape (K, D).
 
-    Parameters
-    ----------
-    reference : array of shape (K, D)
-        Near the means: what is squared is the distance from it.
-    counts : array of shape (K,)
-        Rows of each class.
+    Distances from `reference`, which is near the means, are squared; `counts` are the rows of each class.
     """
 
-    # Rows whose length is looked at.
+    # Rows whose length is measured.
     _LENGTHS = 1000
 
     def __init__(self, reference: _Floats, counts: NDArray[np.int64]) -> None:
+        super().__init__(reference.shape)
         self.reference, self.counts = np.ascontiguousarray(reference), counts
-        self.low, self.high = np.full(reference.shape, np.inf), np.full(reference.shape, -np.inf)
-        self.first, self.second = ExactSum(reference.shape), ExactSum(reference.shape)
+        self._moments = _Moments(reference.shape)
         self.lengths: dict[int, NDArray[np.float64]] = {}
 
     def add(self, chunk: Chunk) -> None:
@@ -246,27 +250,23 @@ class Spread(Reduction):
 
         first, second = np.empty((2, *self.reference.shape))
         kernels.summarise(chunk.block, chunk.bounds, self.reference, self.low, self.high, first, second)
-        self.first.add(first)
-        self.second.add(second)
+        self._moments.add(first, second)
         some = np.flatnonzero(belongs_to_sample(chunk.rows, self._LENGTHS / self.counts.sum(), 0))
         if len(some):
             self.lengths[int(chunk.rows[some[0]])] = np.linalg.norm(chunk.block[:, some].astype(np.float64), axis=0)
 
     def merge(self, other: Spread) -> None:
-        np.minimum(self.low, other.low, out=self.low)
-        np.maximum(self.high, other.high, out=self.high)
-        self.first.merge(other.first)
-        self.second.merge(other.second)
+        self._widen(other.low, other.high)
+        self._moments.merge(other._moments)
         self.lengths |= other.lengths
 
     @property
     def mean(self) -> _Floats:
-        return self.reference + self.first.value / self.counts[:, None]
+        return self.reference + self._moments.mean(self.counts[:, None])
 
     @property
     def std(self) -> _Floats:
-        off = self.first.value / self.counts[:, None]
-        return np.sqrt(np.maximum(self.second.value / self.counts[:, None] - off**2, 0))
+        return self._moments.std(self.counts[:, None])
 
     @property
     def typical_length(self) -> float:
@@ -275,32 +275,18 @@ class Spread(Reduction):
 
 
 class Histograms(Reduction):
-    """Histograms of some columns, for every class.
-
-    Parameters
-    ----------
-    columns : integer array of shape (C,)
-    low, width : arrays of shape (K, C)
-        The grid of each class and column.
-    bins : int
-    n_rows : int
-        Of all chunks.
-
-    Attributes
-    ----------
-    counts : integer array of shape (K, C, bins + 2)
-        The ends are for what lies below and above the grid.
-    """
+    """Histograms of some columns for every class, on grids of `bins` bins that `low` and `width` (K, C) describe."""
 
     def __init__(self, columns: NDArray[np.int64], low: _Floats, width: _Floats, bins: int, n_rows: int) -> None:
         self.columns, self.low, self.width = columns, np.ascontiguousarray(low), np.ascontiguousarray(width)
         self.bins = bins
-        # Half the size leaves more of them in the caches, and less to send.
+        # Half the size leaves more of the counts in the caches, and less to send.
         self.dtype = np.dtype(np.int32 if n_rows < 2**31 else np.int64)
         self._counted: NDArray[Any] | None = None
 
     @property
     def counts(self) -> NDArray[Any]:
+        """Rows of every class, column and bin, shape (K, C, bins + 2); the ends count what lies beyond the grid."""
         if self._counted is None:
             self._counted = np.zeros((*self.low.shape, self.bins + 2), self.dtype)
         return self._counted
@@ -315,29 +301,18 @@ class Histograms(Reduction):
             np.add(self.counts, other._counted, out=self._counted)
 
 
-class ClassSample(Reduction):
-    """Rows of one class, drawn by their numbers.
-
-    Parameters
-    ----------
-    k : int
-    share : float
-    seed : int
-    """
+class ClassSample(_Taken):
+    """A share of the rows of class `k`, drawn by their numbers."""
 
     def __init__(self, k: int, share: float, seed: int) -> None:
+        super().__init__()
         self.k, self.share, self.seed = k, share, seed
-        self.found: list[tuple[NDArray, NDArray]] = []
 
     def add(self, chunk: Chunk) -> None:
-        mine = np.arange(chunk.bounds[self.k], chunk.bounds[self.k + 1])
-        some = mine[belongs_to_sample(chunk.rows[mine], self.share, self.seed)]
-        self.found.append((chunk.rows[some], chunk.block[:, some].T))
-
-    def merge(self, other: ClassSample) -> None:
-        self.found += other.found
+        of_class = np.arange(chunk.bounds[self.k], chunk.bounds[self.k + 1])
+        some = of_class[belongs_to_sample(chunk.rows[of_class], self.share, self.seed)]
+        self._taken.append((chunk.rows[some], chunk.block[:, some].T))
 
     def rows(self) -> NDArray[np.floating]:
-        """The rows that were drawn, in the order of their numbers."""
-        number, x = (np.concatenate(arrays) for arrays in zip(*self.found, strict=True))
-        return x[np.argsort(number)]
+        """The sampled rows, in the order of their numbers."""
+        return self._sorted()[1]

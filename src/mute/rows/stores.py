@@ -1,8 +1,4 @@
-"""Where the chunks of a fit are kept: in memory, or in a temporary file.
-
-A store can do two things with its chunks, *map* and *reduce* (see `mute.rows.chunks`). Maps wait until the next
-reduction, so that each pass over the rows does all that it can.
-"""
+"""Stores keep the chunks of a fit (`mute.rows.chunks`): in memory, or in a temporary file."""
 
 from __future__ import annotations
 
@@ -26,29 +22,19 @@ from mute.rows.chunks import CHUNK_ROWS, Chunk, Map, RawChunk, Reduction
 from mute.rows.memory import is_mapped, release_pages, suggest_scratch
 from mute.rows.threads import single_threaded_blas
 
-__all__ = [
-    "ChunkStore",
-    "FileStore",
-    "MemoryStore",
-    "SpooledRows",
-    "open_store",
-    "scratch_file",
-]
+__all__ = ["ChunkStore", "FileStore", "MemoryStore", "SpooledRows", "open_store", "scratch_file"]
 
 _T = TypeVar("_T", bound=Reduction)
 _log = logging.getLogger("mute")
 
-# Chunks of a mapped file that are read before its pages are let go.
+# Chunks of a mapped file that are read before the pages are released.
 _CHUNKS_AT_ONCE = 64
 
 
 class ChunkStore(ABC):
     """Keeps the chunks of a fit.
 
-    Attributes
-    ----------
-    n_rows, n_features : int
-    dtype : numpy.dtype
+    Maps wait until the next reduction, so that each pass over the rows does as much as possible.
     """
 
     n_rows: int
@@ -63,32 +49,31 @@ class ChunkStore(ABC):
         return self.n_rows, self.n_features
 
     def map(self, step: Map) -> None:
-        """Map every chunk to another, at the next reduction."""
+        """Map every chunk to another when the next reduction runs."""
         self._waiting.append(step)
 
     def reduce(self, reduction: _T) -> _T:
-        """Reduce all chunks, after the maps that wait for it."""
+        """Reduce all chunks, after the maps that wait."""
         maps, self._waiting = self._waiting, []
         return self._run(maps, reduction)
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what the chunks take."""
+        """Release the memory and the files of the chunks."""
 
     @abstractmethod
     def _run(self, maps: Sequence[Map], reduction: _T) -> _T: ...
 
 
 class MemoryStore(ChunkStore):
-    """Keeps chunks in memory; threads work on several at a time.
+    """Keeps chunks in memory; threads work on several chunks at a time.
 
     Parameters
     ----------
     x : array of shape (n, D), float32 or float64
-        Read chunk by chunk, never changed: in memory, mapped from a file, or `SpooledRows`.
+        In memory, mapped from a file, or `SpooledRows`. It is read chunk by chunk and never changed.
     z : integer array of shape (n,)
-        True class of each row, encoded.
-    n_threads : int
+        Encoded true class of each row.
     """
 
     def __init__(self, x: Any, z: NDArray[np.integer], n_threads: int) -> None:
@@ -116,7 +101,7 @@ class MemoryStore(ChunkStore):
                 own.add(chunk)
 
         threads = min(self._threads, chunks)
-        # Each chunk is multiplied by one thread, so that the number of threads does not change the answer.
+        # One thread multiplies each chunk, so that the number of threads does not change the result.
         with single_threaded_blas():
             if threads == 1:
                 work(reduction)
@@ -128,7 +113,7 @@ class MemoryStore(ChunkStore):
                     for future in futures:
                         future.result()
                 except BaseException:
-                    numbers = iter(())  # the others end with the chunk they have
+                    numbers = iter(())  # the other threads end after their present chunk
                     raise
         for own in shares:
             reduction.merge(own)
@@ -151,14 +136,10 @@ class MemoryStore(ChunkStore):
 
 
 class FileStore(MemoryStore):
-    """Keeps chunks in a temporary file, which has no name and is gone with the process, however that ends.
+    """Keeps chunks in a temporary file without a name, which disappears with the process, however the process ends.
 
-    Parameters
-    ----------
-    x, z, n_threads
-        As for `MemoryStore`.
-    file : binary file
-        As `scratch_file` gives it. Where `x` is spooled to this very file, chunks replace the rows they are made of.
+    The parameters are those of `MemoryStore`, and a file of `scratch_file`. If `x` is spooled to the same file, each
+    chunk replaces the rows that it was made of.
     """
 
     def __init__(self, x: Any, z: NDArray[np.integer], n_threads: int, file: BinaryIO) -> None:
@@ -186,14 +167,7 @@ class FileStore(MemoryStore):
 
 
 class SpooledRows:
-    """Rows that came block by block, kept in a file; slices of them can be read like those of an array.
-
-    Parameters
-    ----------
-    blocks : iterable of arrays of shape (m, D)
-        All of one width; of the precision `dtype`.
-    file : binary file
-    """
+    """Rows that came in blocks of shape (m, D), kept in a file; slices can be read like those of an array."""
 
     def __init__(self, blocks: Iterable[NDArray], n_features: int, dtype: np.dtype[Any], file: BinaryIO) -> None:
         self.file, self.dtype = file, dtype
@@ -214,36 +188,35 @@ class SpooledRows:
 
 
 def scratch_file(folder: str | os.PathLike[str] | None, size: int | None) -> BinaryIO:
-    """A temporary file without a name, in a folder that has room for so many bytes (None: nobody knows).
+    """A temporary file without a name, in a folder that has room for `size` bytes (None if the size is unknown).
 
-    With None for the folder, that of the system's temporary files.
+    Without a folder, the system's folder for temporary files is used.
     """
     if not isinstance(folder, str | os.PathLike | None):
         raise MuteError(f'scratch must be "auto", a folder or None, not {folder!r}')
     place = Path(tempfile.gettempdir() if folder is None else folder)
     if not place.is_dir():
-        raise MuteError(f"the folder for the working copy, {place}, does not exist; create it first or choose another")
+        raise MuteError(f"the folder for the working copy, {place}, does not exist; create it first or give another")
     free = shutil.disk_usage(place).free
     if size is not None and size > free:
         raise MuteError(
             f"the working copy takes {size / 1e9:.1f} GB of disk, but {place} has only {free / 1e9:.1f} GB free; "
-            "make room or choose another folder (scratch= in Python, --scratch on the command line)"
+            "make room or give another folder (scratch= in Python, --scratch on the command line)"
         )
     needed = f"{size / 1e9:.2f} GB" if size is not None else "as many bytes as the rows have"
     _log.info("a working copy of %s goes to a temporary file in %s (%.1f GB free)", needed, place, free / 1e9)
     try:
         return tempfile.TemporaryFile(dir=place, prefix="mute-", buffering=0)
     except OSError as error:
-        raise MuteError(f"cannot write to {place}: {error.strerror or error}; choose another folder") from error
+        raise MuteError(f"{place} cannot be written ({error.strerror or error}); give another folder") from error
 
 
 def open_store(X: NDArray, z: NDArray[np.integer], scratch: Any, n_threads: int) -> MemoryStore:
-    """Keep the chunks of an array as the setting `scratch` of an estimator asks for."""
-    if scratch is None or (
-        isinstance(scratch, str) and scratch == "auto" and not (is_mapped(X) and suggest_scratch(X.nbytes))
-    ):
+    """The store that the setting `scratch` of an estimator asks for."""
+    auto = isinstance(scratch, str) and scratch == "auto"
+    if scratch is None or (auto and not (is_mapped(X) and suggest_scratch(X.nbytes))):
         return MemoryStore(X, z, n_threads)
-    return FileStore(X, z, n_threads, scratch_file(None if scratch == "auto" else scratch, X.nbytes))
+    return FileStore(X, z, n_threads, scratch_file(None if auto else scratch, X.nbytes))
 
 
 def _read(file: BinaryIO, out: NDArray, place: int) -> None:
@@ -251,7 +224,7 @@ def _read(file: BinaryIO, out: NDArray, place: int) -> None:
     while left:
         n = os.preadv(file.fileno(), [left], place)
         if n == 0:
-            raise MuteError("the temporary file of the working copy is shorter than what was written to it")
+            raise MuteError("the temporary file of the working copy is shorter than what was written; fit again")
         left, place = left[n:], place + n
 
 
@@ -263,6 +236,6 @@ def _write(file: BinaryIO, array: NDArray, place: int) -> None:
             left, place = left[n:], place + n
     except OSError as error:
         raise MuteError(
-            f"cannot write the working copy: {error.strerror or error}; make room there or choose another folder "
+            f"the working copy cannot be written ({error.strerror or error}); make room or give another folder "
             "(scratch= in Python, --scratch on the command line)"
         ) from error

@@ -1,4 +1,4 @@
-"""Matrices that are not in a file: made of another one, or given block by block."""
+"""Matrices that are not in a file: computed from another matrix, or given block by block."""
 
 from __future__ import annotations
 
@@ -11,20 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.rows.matrix import Matrix
+from mute.rows.matrix import Matrix, float_dtype
 from mute.rows.validation import concept_of
-from mute.tables.readers import float_dtype
 
 __all__ = ["BlockStream", "MappedMatrix", "StreamedMatrix"]
 
 
 class MappedMatrix(Matrix):
-    """What a function makes of every block of another matrix, computed each time that the rows are read.
+    """The blocks of another matrix after a function, computed each time that the rows are read.
 
-    Parameters
-    ----------
-    source : Matrix
-    work : function (block, number of its first row) to rows of the same shape and precision
+    The function takes a block and the number of its first row. It returns rows of the same shape and precision.
     """
 
     def __init__(self, source: Matrix, work: Callable[[NDArray[Any], int], NDArray[Any]]) -> None:
@@ -39,20 +35,16 @@ class MappedMatrix(Matrix):
 
 
 class BlockStream:
-    """The blocks of an iterator, checked to fit together; labels that come with them are kept. Can be read once.
+    """The blocks of an iterator, checked to fit together; can be read once.
 
-    Parameters
-    ----------
-    blocks : iterator of arrays of shape (m, D), or of pairs of such an array and the labels of its rows
-    name : str
-        For messages.
+    Blocks are arrays of shape (m, D), or pairs of such an array and the labels of its rows, which are kept in `labels`.
     """
 
     def __init__(self, blocks: Iterator[Any], name: str) -> None:
         first = next(blocks, None)
         if first is None:
             raise MuteError(f"{name} is an iterator that gives no block; give blocks of rows")
-        self._all, self._name = chain([first], blocks), name
+        self._blocks, self._name = chain([first], blocks), name
         block = np.asarray(first[0] if isinstance(first, tuple) and first else first)
         self.width = block.shape[1] if block.ndim == 2 else 0
         self.dtype = float_dtype(block.dtype)
@@ -60,20 +52,21 @@ class BlockStream:
         self.labels: list[Any] = []
 
     def __iter__(self) -> Iterator[NDArray[np.floating]]:
-        for i, given in enumerate(self._all):
+        for i, given in enumerate(self._blocks):
             of = f"block {i} of {self._name}"
             if isinstance(given, tuple) and len(given) != 2:
                 raise MuteError(f"{of} is a tuple of {len(given)}; give arrays, or pairs (array, labels)")
             block, labels = given if isinstance(given, tuple) else (given, None)
             block = np.asarray(block)
             if block.ndim != 2 or block.dtype.kind not in "fiub":
-                raise MuteError(f"{of} must be a matrix of numbers, not of shape {block.shape} and dtype {block.dtype}")
+                raise MuteError(f"{of} has shape {block.shape} and dtype {block.dtype}; give a matrix of numbers")
             if block.shape[1] != self.width:
                 raise MuteError(
-                    f"{of} (from row {self.n_rows} on) has {block.shape[1]} columns, the first has {self.width}"
+                    f"{of} (from row {self.n_rows} on) has {block.shape[1]} columns and the first {self.width}; "
+                    "give blocks of one width"
                 )
             if float_dtype(block.dtype).itemsize > self.dtype.itemsize:
-                raise MuteError(f"{of} is {block.dtype}, the first is of single precision; give all alike")
+                raise MuteError(f"{of} is {block.dtype} and the first float32; give blocks of one precision")
             if labels is not None:
                 self.labels.append(concept_of(len(block), labels, None))
             self.n_rows += len(block)
@@ -81,16 +74,7 @@ class BlockStream:
 
 
 class StreamedMatrix(Matrix):
-    """Blocks of an iterator as a matrix that can be read once.
-
-    Parameters
-    ----------
-    blocks : iterator of arrays of shape (m, D)
-    n_rows : int
-        How many rows they have together.
-    name : str
-        For messages.
-    """
+    """The blocks of an iterator, `n_rows` rows together, as a matrix that can be read once."""
 
     def __init__(self, blocks: Iterator[Any], n_rows: int, name: str) -> None:
         self._given: BlockStream | None = BlockStream(blocks, name)
@@ -98,9 +82,9 @@ class StreamedMatrix(Matrix):
 
     def _blocks(self, size: int) -> Iterator[NDArray[Any]]:
         if self._given is None:
-            raise MuteError(f"{self.path} is an iterator, which has been read already; give a matrix or an array")
+            raise MuteError(f"{self.path} is an iterator that was read already; give a matrix or an array")
         given, self._given = self._given, None
         for block in given:
             if given.labels:
-                raise MuteError(f"{self.path} gives pairs, but here it must give blocks of rows alone")
+                raise MuteError(f"{self.path} gives pairs with labels; give blocks of rows alone")
             yield np.ascontiguousarray(block)

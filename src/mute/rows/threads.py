@@ -1,10 +1,10 @@
 """Threads over blocks of rows, each with single-threaded linear algebra.
 
-Two levels of threads would fight over the cores: while blocks run side by side, BLAS is held to one thread. That
-setting belongs to the process, so overlapping calls are counted and the last one out restores it.
+Two levels of threads would compete for the cores, so BLAS uses one thread while blocks run in parallel. This setting
+belongs to the process, so overlapping calls are counted and the last one restores it.
 
-Limits: OpenBLAS heeds the request only from the thread that first made one. Called from other threads, results are the
-same, but two levels of threads share the cores.
+Limits: OpenBLAS obeys only the thread that made the first request. Called from other threads, results are the same, but
+two levels of threads share the cores.
 """
 
 import os
@@ -25,7 +25,7 @@ _controller: tuple[int, Any] = (0, None)
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Hold BLAS to one thread: for blocks that run side by side, and for many small products, where it is faster."""
+    """Limit BLAS to one thread: for blocks that run in parallel, and for many small products, which are faster so."""
     global _users, _limiter
     with _lock:
         if _users == 0:
@@ -41,18 +41,18 @@ def single_threaded_blas() -> Iterator[None]:
 
 
 def _libraries() -> Any:
-    """The libraries loaded now. Looking for them takes milliseconds, so it is done again only after new imports."""
+    """The loaded libraries. The search takes milliseconds, so it is repeated only after new imports."""
     global _controller
     from threadpoolctl import ThreadpoolController
 
     if _controller[0] != len(sys.modules):
-        controller = ThreadpoolController()
+        controller = ThreadpoolController()  # may import, so the modules are counted after it
         _controller = (len(sys.modules), controller)
     return _controller[1]
 
 
 def resolve_threads(n_threads: int | None) -> int:
-    """Number of threads to use: all cores this process may run on when None."""
+    """Number of threads to use; with None, all cores that this process may run on."""
     if n_threads is not None:
         return n_threads
     try:
@@ -62,7 +62,7 @@ def resolve_threads(n_threads: int | None) -> int:
 
 
 def for_each(work: Callable[[slice], None], parts: Iterable[slice], n_threads: int) -> None:
-    """Call `work` on every part, on up to `n_threads` threads; the first error is raised."""
+    """Call `work` on every part, on up to `n_threads` threads; raises the first error."""
     parts = list(parts)
     if n_threads == 1 or len(parts) <= 1:
         for part in parts:

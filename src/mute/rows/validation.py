@@ -1,4 +1,4 @@
-"""The door: rows and labels are checked and encoded here, once, and nowhere deeper."""
+"""Rows, labels and settings are checked and encoded here, once, and nowhere deeper."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ __all__ = [
     "check_parameters",
     "check_rows",
     "check_whole_number",
+    "check_width",
     "concept_of",
     "concept_values",
     "label_array",
+    "listed",
+    "one_per_row",
     "random_state_of",
     "warn_of_few_rows",
 ]
@@ -34,16 +37,16 @@ _BLOCK = 8192
 
 
 class _MuteTypeError(MuteError, TypeError):
-    """Also a TypeError, which scikit-learn's conventions ask for where a value has the wrong type."""
+    """Also a TypeError, as scikit-learn's conventions require for a value of the wrong type."""
 
 
 def check_rows(
     estimator: Any, X: Any, *, reset: bool = False, erased: bool = False, name: str | None = None
 ) -> NDArray[np.floating]:
-    """Rows as a float32 or float64 array of shape (n, D), finite, of the width the estimator was fitted on.
+    """Rows as a finite float32 or float64 array of shape (n, D), of the width that the estimator was fitted on.
 
-    With `erased`, the rows are outputs of the estimator, whose columns have other names than its inputs. `name` is
-    what errors call them.
+    With `erased`, the rows are outputs of the estimator, whose columns have other names than its inputs. Messages call
+    the rows `name`.
     """
     from scipy.sparse import issparse
     from sklearn.utils.validation import check_array, validate_data
@@ -60,13 +63,18 @@ def check_rows(
         raise _MuteTypeError(f"{name} cannot be read as an array of numbers: {error}") from error
     except ValueError as error:
         raise MuteError(f"{name} cannot be used: {error}") from error
-    if X.shape[1] != estimator.n_features_in_:
-        raise MuteError(
-            f"{name} has {X.shape[1]} features, but {type(estimator).__name__} is expecting "
-            f"{estimator.n_features_in_} features as input"
-        )
+    check_width(X.shape[1], estimator, name)
     check_finite(X, name)
     return X
+
+
+def check_width(width: int, estimator: Any, name: str) -> None:
+    # The words are those that scikit-learn's checks of estimators ask for.
+    if width != estimator.n_features_in_:
+        raise MuteError(
+            f"{name} has {width} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
+            "features as input"
+        )
 
 
 def check_finite(X: NDArray, name: str) -> None:
@@ -78,7 +86,7 @@ def check_finite(X: NDArray, name: str) -> None:
 
 
 class BadRows:
-    """Rows that are not finite, or so large that their squares overflow, found block by block."""
+    """Collects rows that are not finite or so large that their squares overflow."""
 
     def __init__(self) -> None:
         self._bad: list[int] = []
@@ -86,10 +94,10 @@ class BadRows:
         self._kinds: set[str] = set()
 
     def look_at(self, block: NDArray, start: int) -> bool:
-        """Whether all rows of a block, the first of which has the number `start`, can be used."""
+        """Whether all rows of a block can be used; `start` is the number of its first row."""
         flat = block.reshape(-1)
         with np.errstate(all="ignore"):
-            # A sum of squares is finite only if all its terms are: one fast pass decides for nearly every block.
+            # A sum of squares is finite only if all its terms are: one fast pass is enough for nearly every block.
             if np.isfinite(flat @ flat):
                 return True
             sizes = np.abs(block)
@@ -101,21 +109,22 @@ class BadRows:
         return False
 
     def merge(self, other: BadRows) -> None:
-        """Take in what others found."""
+        """Take in the rows that another collected."""
         self._bad += other._bad
         self._large += other._large
         self._kinds |= other._kinds
 
     def refuse(self, dtype: np.dtype[Any], name: str) -> None:
-        """Raise if there are any."""
+        """Raise if there are such rows."""
         for found, what, advice in (
             (self._bad, " and ".join(sorted(self._kinds)), "remove or fill these rows first"),
             (self._large, f"numbers beyond {_largest(dtype):.0e}", "rescale the rows first"),
         ):
             if found:
-                listed = ", ".join(map(str, sorted(found)[:5])) + (", ..." if len(found) > 5 else "")
-                plural = "s" if len(found) > 1 else ""
-                raise MuteError(f"{name} contains {what} in {len(found)} row{plural} (row{plural} {listed}); {advice}")
+                s = "s" if len(found) > 1 else ""
+                raise MuteError(
+                    f"{name} contains {what} in {len(found)} row{s} (row{s} {listed(sorted(found), 5)}); {advice}"
+                )
 
 
 def _largest(dtype: np.dtype[Any]) -> float:
@@ -124,9 +133,15 @@ def _largest(dtype: np.dtype[Any]) -> float:
 
 
 def _not_finite(values: NDArray) -> set[str]:
-    """What there is among the values that is not finite, in words."""
+    """Which kinds of values are not finite, in words."""
     found = {"NaN": np.isnan(values), "infinity": np.isinf(values)}
     return {kind for kind, where in found.items() if where.any()}
+
+
+def listed(items: Sequence[Any], most: int = 20) -> str:
+    """Items for a message: the first ones, and how many more there are."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return (", ".join(map(str, items[:most])) or "nothing") + more
 
 
 def label_array(labels: Any, name: str) -> NDArray[np.object_]:
@@ -149,7 +164,7 @@ def label_array(labels: Any, name: str) -> NDArray[np.object_]:
         values: list[Any] = array.tolist()
     else:
         array, values = np.empty(0, object), list(labels)
-    plain = array.dtype.kind in "biuU"  # Python's own numbers and texts, and none of them missing
+    plain = array.dtype.kind in "biuU"  # Python's own numbers and texts, of which none can be missing
     if not plain:
         values = [v.item() if isinstance(v, np.generic) else v for v in values]
     out = np.empty(len(values), object)
@@ -164,7 +179,7 @@ def label_array(labels: Any, name: str) -> NDArray[np.object_]:
 
 
 def _is_missing(label: Any) -> bool:
-    # pandas' own marks, without importing pandas.
+    # The marks of pandas are recognised by name, without importing pandas.
     kind = type(label)
     if label is None or (kind.__name__ in ("NAType", "NaTType") and kind.__module__.startswith("pandas.")):
         return True
@@ -208,7 +223,7 @@ class LabelEncoder:
         return len(self.classes)
 
     def as_array(self) -> NDArray:
-        """The classes as scikit-learn keeps them: a plain array where their kind allows it."""
+        """The classes as scikit-learn keeps them: a plain array if their kind allows it."""
         if len({type(label) for label in self.classes}) == 1 and isinstance(self.classes[0], str | int | float | bool):
             return np.array(self.classes)
         out = np.empty(len(self.classes), object)
@@ -234,33 +249,42 @@ class LabelEncoder:
         return self._codes[label]
 
     def _unknown(self, label: Any, name: str) -> MuteError:
-        known = ", ".join(repr(c) for c in self.classes[:20]) + (", ..." if len(self) > 20 else "")
         close = difflib.get_close_matches(str(label), [str(c) for c in self.classes], n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        return MuteError(f"{name} has the label {label!r}, which was not seen in fit{hint}; known labels: {known}")
+        return MuteError(
+            f"{name} has the label {label!r}, which was not seen in fit{hint}; known labels: "
+            f"{listed(list(map(repr, self.classes)))}"
+        )
 
 
-def concept_of(n_rows: int, y: Any, concept: Any) -> NDArray[np.object_]:
-    """The concept's labels: `concept` where given, else `y`."""
+def one_per_row(given: Any, estimator: Any) -> bool:
+    """Whether labels are one for each row, not one class of the fitted estimator for all rows."""
+    if given is None or isinstance(given, str | bytes) or not hasattr(given, "__len__"):
+        return False
+    return not LabelEncoder(estimator.classes_.tolist()).holds(given)
+
+
+def _concept_or_y(y: Any, concept: Any, what: str) -> tuple[Any, str]:
     given, name = (y, "y") if concept is None else (concept, "concept")
     if given is None:
         raise MuteError(
-            "the concept's labels are missing: call fit(X, z), or fit(X, y, concept=z) where y is another label. "
+            f"the concept's {what} are missing: call fit(X, z), or fit(X, y, concept=z) where y is another label. "
             "This estimator requires y to be passed, but the target y is None"
         )
+    return given, name
+
+
+def concept_of(n_rows: int, y: Any, concept: Any) -> NDArray[np.object_]:
+    """The concept's labels: `concept` if given, else `y`."""
+    given, name = _concept_or_y(y, concept, "labels")
     labels = label_array(given, name)
     check_length(labels, n_rows, name)
     return labels
 
 
 def concept_values(n_rows: int, y: Any, concept: Any) -> NDArray[np.float64]:
-    """The values of a continuous concept as an array of shape (n, m): `concept` where given, else `y`."""
-    given, name = (y, "y") if concept is None else (concept, "concept")
-    if given is None:
-        raise MuteError(
-            "the concept's values are missing: call fit(X, z), or fit(X, y, concept=z) where y is another label. "
-            "This estimator requires y to be passed, but the target y is None"
-        )
+    """The values of a continuous concept as an array of shape (n, m): `concept` if given, else `y`."""
+    given, name = _concept_or_y(y, concept, "values")
     try:
         values = np.asarray(to_host(given), np.float64)
     except (TypeError, ValueError) as error:
@@ -279,34 +303,33 @@ def concept_values(n_rows: int, y: Any, concept: Any) -> NDArray[np.float64]:
 
 
 def check_classes(encoder: LabelEncoder, counts: NDArray[np.int64]) -> None:
-    """At least two classes of at least two rows each."""
+    """Refuse fewer than two classes, and classes of fewer than two rows."""
     if len(encoder) < 2:
         raise MuteError(
             f"the concept has only one class, {encoder.classes[0]!r}: there is nothing to erase; "
             "give labels of at least two classes"
         )
     if counts.min() < 2:
-        lonely = [encoder.classes[k] for k in np.flatnonzero(counts < 2)]
-        shown = ", ".join(map(repr, lonely[:5])) + (", ..." if len(lonely) > 5 else "")
+        lonely = [repr(encoder.classes[k]) for k in np.flatnonzero(counts < 2)]
         hint = "; the concept must be discrete: bin a continuous one first" if len(lonely) > 20 else ""
         raise MuteError(
-            f"{len(lonely)} class(es) have one row only ({shown}), from which no law can be estimated; "
+            f"{len(lonely)} class(es) have one row only ({listed(lonely, 5)}), from which no law can be estimated; "
             f"merge or drop them{hint}"
         )
 
 
 def warn_of_few_rows(encoder: LabelEncoder, counts: NDArray[np.int64], n_features: int) -> None:
-    """A warning where rows are too few for the laws of the classes to hold on new ones."""
+    """Warn if the training rows are too few for the erasure to hold on unseen rows."""
     if counts.min() < 20 * n_features:
         k = int(counts.argmin())
         warn_weak_result(
-            f"class {encoder.classes[k]!r} has {counts[k]} rows for {n_features} columns; below about 20 rows a "
-            f"column ({20 * n_features}) erasure holds on the rows of the fit but leaks on new ones: measure it there"
+            f"class {encoder.classes[k]!r} has {counts[k]} rows for {n_features} columns; below about 20 rows a column "
+            f"({20 * n_features}) erasure holds on the training rows but leaks on unseen rows; measure the leak there"
         )
 
 
 def random_state_of(value: Any) -> np.random.RandomState:
-    """The generator that a `random_state` stands for."""
+    """The generator of a `random_state`."""
     from sklearn.utils import check_random_state
 
     try:
@@ -349,7 +372,7 @@ class _Shown:
 
 
 def check_whole_number(name: str, value: Any, least: int = 1, *, or_none: bool = False, also: str = "") -> None:
-    """A setting that counts something; `also` names the other values it may have, for the message."""
+    """Refuse a setting that is not a whole number from `least` on; for the message, `also` names other values."""
     if value is None and or_none:
         return
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
@@ -358,7 +381,7 @@ def check_whole_number(name: str, value: Any, least: int = 1, *, or_none: bool =
 
 
 def check_number(name: str, value: Any, allowed: str, test: Callable[[Any], bool]) -> None:
-    """A setting that measures something; `allowed` says in words what `test` asks of it."""
+    """Refuse a setting that is not a finite number, or fails `test`; `allowed` says in words what `test` requires."""
     number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or not test(value):
         raise MuteError(f"{name} must be a number {allowed}, not {value!r}")

@@ -1,4 +1,4 @@
-"""Matrices and labels in files: read and written block by block, so that they need not fit in memory."""
+"""Matrices and labels in files, read and written block by block, so that matrices need not fit in memory."""
 
 from mute.rows.matrix import Matrix
 from mute.tables.labels import read_labels

@@ -1,4 +1,4 @@
-"""One label for each row, out of files of any kind."""
+"""One label for each row, from files of any kind."""
 
 import re
 from collections.abc import Callable
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.rows.validation import listed
 from mute.tables.columns import check_unique, delimited_rows, import_arrow
 from mute.tables.raw import npy_layout, safetensors_layout
 from mute.tables.readers import npz_array, pick, readable
@@ -17,7 +18,7 @@ from mute.tables.specs import LABELS, Found, Spec, find
 __all__ = ["read_labels"]
 
 _INT64 = np.iinfo(np.int64)
-# How the folder is named whose rows have no value.
+# The name that a partition's folder has in place of a missing value.
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -28,30 +29,34 @@ def read_labels(spec: Spec) -> NDArray[Any]:
     ----------
     spec : str, path-like or list of them
         ``PATH.npy``, ``PATH.npz:KEY``, ``PATH.safetensors:KEY``, ``PATH.parquet:COLUMN``, ``PATH.csv:COLUMN``,
-        ``PATH.tsv:COLUMN``, or ``PATH.txt`` with one label a line. The selector may be left out when there is only
-        one thing to choose. Folders, patterns and lists stand for many files as in `open_matrix`; where a column is in
-        none of the files but folders are named for it (``gender=f/0.parquet``), it is read from their names.
+        ``PATH.tsv:COLUMN``, or ``PATH.txt`` with one label a line. The selector may be left out if there is only one
+        choice. Folders, patterns and lists stand for many files as in `open_matrix`. If a column is in none of the
+        files but folders are named for it (``gender=f/0.parquet``), it is read from the names of the folders.
 
     Returns
     -------
     ndarray of shape (n_rows,)
-        Integers, booleans, floats or strings as stored. Labels in text files are integers if every one of them is,
-        else strings.
+        Integers, booleans, floats or strings as stored. Labels in text files are integers if all of them are, else
+        strings.
 
     Raises
     ------
     MuteError
-        If a file is missing, damaged, of an unknown kind or not like the others, or a label is missing (null, NaN or
+        If a file is missing, damaged, of an unknown kind or unlike the others, or a label is missing (null, NaN or
         empty).
+
+    See Also
+    --------
+    mute.open_matrix : The rows, from the same files.
 
     Examples
     --------
-    >>> import os, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "people.csv")
-    >>> with open(path, "w") as file:
-    ...     _ = file.write("name,group\\nAda,2\\nAlan,1\\n")
-    >>> read_labels(f"{path}:group")
-    array([2, 1])
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "people.csv")
+    ...     _ = path.write_text("name,group\\nAda,2\\nAlan,1\\n")
+    ...     print(read_labels(f"{path}:group"))
+    [2 1]
     """
     found = find(spec, LABELS)
     labels = _read_one(found.files[0], found.selector) if found.root is None else _read_many(found)
@@ -70,7 +75,7 @@ def _read_one(path: Path, selector: str | None) -> NDArray[Any]:
 
 
 def _read_many(found: Found) -> NDArray[Any]:
-    """The labels of one file after the other; those without rows have none."""
+    """The labels of one file after the other; files without rows have no labels."""
     first, selector = found.files[0], found.selector
     if first.suffix.lower() == ".parquet":
         columns, _ = _parquet_columns(first)
@@ -87,17 +92,16 @@ def _read_many(found: Found) -> NDArray[Any]:
         like, expected = parts[0]
         if (labels.dtype.kind, labels.ndim) != (expected.dtype.kind, expected.ndim):
             kinds = [f"{array.dtype} labels of shape {array.shape}" for array in (labels, expected)]
-            raise MuteError(f"{file} holds {kinds[0]} and {like} {kinds[1]}: make all files alike")
+            raise MuteError(f"{file} has {kinds[0]} and {like} {kinds[1]}; make all files alike")
     return np.concatenate([labels for _, labels in parts]) if parts else np.empty(0)
 
 
 def _folder_labels(found: Found, name: str) -> NDArray[Any]:
-    """What the folders say of all rows of the files in them."""
     values, counts = [], []
     for file in found.files:
         value = found.partition(file).get(name)
         if value is None:
-            raise MuteError(f"{file} is in no folder {name}=..., unlike {found.files[0]}: move it into one")
+            raise MuteError(f"{file} is in no folder {name}=..., unlike {found.files[0]}; move it into one")
         values.append("" if value == _NO_VALUE else value)
         counts.append(_parquet_columns(file)[1])
     return np.repeat(_text_labels(values), counts)
@@ -112,30 +116,25 @@ def _parquet_columns(path: Path) -> tuple[list[str], int]:
 def _safetensors_labels(path: Path, key: str | None) -> NDArray[Any]:
     layout = safetensors_layout(path, key)
     if layout.bfloat16:
-        raise MuteError(f"{path} holds BF16 labels: save them as integers instead")
+        raise MuteError(f"{path} has BF16 labels; save them as integers")
     return layout.map(path)
 
 
 def _parquet_labels(path: Path, column: str | None) -> NDArray[Any]:
+    types = import_arrow().types
     with readable(path), import_arrow().parquet.ParquetFile(path) as file:
         names = file.schema_arrow.names
         column = pick(path, column, names, "column")
         check_unique(path, [column], names)
         values = file.read(columns=[column]).column(column).combine_chunks()
-        return _arrow_labels(path, column, values)
-
-
-def _arrow_labels(path: Path, column: str, values: Any) -> NDArray[Any]:
-    types = import_arrow().types
-    if types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    kind = values.type
-    text = types.is_string(kind) or types.is_large_string(kind)
-    if not (text or types.is_integer(kind) or types.is_boolean(kind) or types.is_floating(kind)):
-        raise MuteError(f"{path}: column {column!r} is {kind}: labels are integers, strings or booleans")
-    if values.null_count:
-        raise _missing(str(path), values.is_null().to_numpy(False))
-    return np.asarray(values.to_numpy(zero_copy_only=False))
+        if types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        kind = values.type
+        text = types.is_string(kind) or types.is_large_string(kind)
+        if not (text or types.is_integer(kind) or types.is_boolean(kind) or types.is_floating(kind)):
+            raise MuteError(f"{path}: column {column!r} is {kind}; give integers, strings or booleans")
+        _check_gaps(str(path), values.is_null().to_numpy(False))
+        return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
 def _delimited_labels(path: Path, column: str | None) -> NDArray[Any]:
@@ -154,7 +153,7 @@ def _line_labels(path: Path) -> NDArray[Any]:
 
 
 def _text_labels(values: list[str]) -> NDArray[Any]:
-    # Not int() alone: it would also take 1_2, which in a table is an identifier.
+    # int() alone would also accept 1_2, which in a table is an identifier.
     if values and all(re.fullmatch(r"\s*[+-]?[0-9]+\s*", value) for value in values):
         numbers = [int(value) for value in values]
         if min(numbers) >= _INT64.min and max(numbers) <= _INT64.max:
@@ -165,29 +164,25 @@ def _text_labels(values: list[str]) -> NDArray[Any]:
 def _checked(found: Found, labels: NDArray[Any]) -> NDArray[Any]:
     spec = f"{found.path}:{found.selector}" if found.selector else str(found.path)
     if labels.ndim != 1:
-        raise MuteError(f"{spec} holds an array of shape {labels.shape}: labels have 1 dimension, one label a row")
+        raise MuteError(f"{spec} has an array of shape {labels.shape}; give 1 dimension, one label a row")
     if labels.size == 0:
-        raise MuteError(f"{spec} holds no labels: one for each row is needed")
+        raise MuteError(f"{spec} has no labels; give one for each row")
     if labels.dtype.kind == "S":
         with readable(found.path):
             labels = np.char.decode(labels, "utf-8")
     if labels.dtype.kind not in "biufUO":
-        raise MuteError(f"{spec} holds {labels.dtype} values: labels are integers, strings or booleans")
+        raise MuteError(f"{spec} has {labels.dtype} values; give integers, strings or booleans")
     if labels.dtype.kind == "f":
-        gaps = np.isnan(labels)
+        _check_gaps(spec, np.isnan(labels))
     elif labels.dtype.kind in "UO":
-        gaps = np.array([not str(value).strip() for value in labels])
-    else:
-        gaps = np.zeros(len(labels), dtype=bool)
-    if gaps.any():
-        raise _missing(spec, gaps)
+        _check_gaps(spec, np.array([not str(value).strip() for value in labels]))
     return np.array(labels, subok=False)
 
 
-def _missing(spec: str, gaps: NDArray[np.bool_]) -> MuteError:
-    rows = np.flatnonzero(gaps)
-    first = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
-    return MuteError(
-        f"{spec}: {len(rows)} of {len(gaps)} labels are missing (rows {first}, counting from 0), so fill them in or "
-        "drop these rows"
-    )
+def _check_gaps(spec: str, gaps: NDArray[np.bool_]) -> None:
+    rows = np.flatnonzero(gaps).tolist()
+    if rows:
+        raise MuteError(
+            f"{spec}: {len(rows)} of {len(gaps)} labels are missing (rows {listed(rows, 5)}, counting from 0); "
+            "fill them in or drop these rows"
+        )

@@ -1,4 +1,4 @@
-"""Arrays that lie as they are in a .npy or .safetensors file."""
+"""Arrays that a .npy or .safetensors file stores as plain bytes."""
 
 import json
 import math
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.rows.matrix import Matrix
-from mute.tables.readers import float_dtype, matrix_shape, objects_refused, pick, readable
+from mute.rows.matrix import Matrix, float_dtype
+from mute.tables.readers import matrix_shape, objects_refused, pick, readable
 
 __all__ = ["Layout", "RawMatrix", "npy_layout", "safetensors_layout"]
 
@@ -27,19 +27,10 @@ _LONGEST_HEADER = 100_000_000
 
 @dataclass(frozen=True)
 class Layout:
-    """An array in a file.
+    """An array in a file, from the byte `offset` on.
 
-    Attributes
-    ----------
-    offset : int
-        Where its first byte is.
-    shape : tuple of int
-    dtype : numpy.dtype
-        As stored; bfloat16 numbers as their bits (uint16).
-    bfloat16 : bool
-        Whether they are such numbers.
-    columns_first : bool
-        Whether it is stored column by column (Fortran's order).
+    The dtype is as stored; `bfloat16` numbers are stored as their bits (uint16). With `columns_first`, the array is
+    stored column by column (Fortran order).
     """
 
     offset: int
@@ -49,7 +40,7 @@ class Layout:
     columns_first: bool = False
 
     def map(self, path: Path) -> NDArray[Any]:
-        """The array as a memory map, read-only."""
+        """The array as a read-only memory map."""
         if 0 in self.shape:
             return np.empty(self.shape, self.dtype)
         with readable(path):
@@ -63,30 +54,23 @@ class Layout:
 
 
 class RawMatrix(Matrix):
-    """Rows that lie one after the other in a file (.npy, .safetensors), read where they are.
+    """Rows that follow each other in a file (.npy, .safetensors).
 
-    The file is not mapped to be read in blocks: a map takes as much address space as the file is long, which a process
-    may not have.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-    find : function (path) -> Layout
-        Reads the header. It is asked again before each pass, lest a file that was replaced be read as what it was.
+    Blocks are read without a memory map, which takes as much address space as the file is long. `layout_of` reads the
+    header; it is called again before each pass, so that a file that was replaced is noticed.
     """
 
-    def __init__(self, path: Path, find: Callable[[Path], Layout]) -> None:
-        self._layout = layout = find(path)
+    def __init__(self, path: Path, layout_of: Callable[[Path], Layout]) -> None:
+        self._layout = layout = layout_of(path)
         dtype = np.dtype(np.float32) if layout.bfloat16 else float_dtype(layout.dtype)
         super().__init__(path, matrix_shape(path, layout.shape, layout.dtype), dtype)
-        self._find = find
+        self._layout_of = layout_of
 
     def to_numpy(self) -> NDArray[Any]:
-        """Read the whole matrix; no copy, but the (read-only) memory map, where the file holds it as it is."""
+        """The whole matrix: a read-only memory map, if the file stores aligned numbers of `dtype`."""
         self._check_unchanged()
         mapped = self._layout.map(self.path)
-        as_it_is = mapped.dtype == self.dtype and mapped.flags.aligned
-        return mapped if as_it_is else super().to_numpy()
+        return mapped if mapped.dtype == self.dtype and mapped.flags.aligned else super().to_numpy()
 
     def parts(self, size: int) -> list[tuple[int, Callable[[], NDArray[Any]]]]:
         starts = range(0, self.shape[0], size)
@@ -96,8 +80,8 @@ class RawMatrix(Matrix):
         return np.array(self.to_numpy()[start:stop])
 
     def _check_unchanged(self) -> None:
-        if self._find(self.path) != self._layout:
-            raise MuteError(f"{self.path} has changed since it was opened: open it again")
+        if self._layout_of(self.path) != self._layout:
+            raise MuteError(f"{self.path} has changed since it was opened; open it again")
 
     def _blocks(self, size: int) -> Iterator[NDArray[Any]]:
         self._check_unchanged()
@@ -107,7 +91,7 @@ class RawMatrix(Matrix):
             for start in range(0, self.shape[0], size):
                 rows = np.empty((min(size, self.shape[0] - start), self.shape[1]), layout.dtype)
                 if file.readinto(rows.data) != rows.nbytes:
-                    raise MuteError(f"{self.path} became shorter while it was read: write it again")
+                    raise MuteError(f"{self.path} became shorter while it was read; write it again")
                 if layout.bfloat16:
                     # A bfloat16 is the upper half of a float32.
                     yield (rows.astype(np.uint32) << 16).view(np.float32)
@@ -121,21 +105,21 @@ def npy_layout(path: Path) -> Layout:
     Examples
     --------
     >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "x.npy"
-    >>> np.save(path, np.zeros((3, 2), np.float32))
-    >>> npy_layout(path)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(Path(folder, "x.npy"), np.zeros((3, 2), np.float32))
+    ...     npy_layout(Path(folder, "x.npy"))
     Layout(offset=128, shape=(3, 2), dtype=dtype('float32'), bfloat16=False, columns_first=False)
     """
     with readable(path), open(path, "rb") as file:
         version = np.lib.format.read_magic(file)
-        # Versions 2 and 3 differ in how they spell names of fields, which numbers do not have.
+        # Versions 2 and 3 differ in the names of fields only, which numbers do not have.
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, columns_first, dtype = read(file)
         if dtype.hasobject:
             raise objects_refused(path)
         if any(size < 0 for size in shape):
             raise ValueError(f"a shape of {shape}")
-        # What has one row or column lies the same way in both orders.
+        # One row or one column is stored the same way in both orders.
         layout = Layout(file.tell(), shape, dtype, columns_first=columns_first and min(shape, default=1) > 1)
         layout.check_length(file)
         return layout

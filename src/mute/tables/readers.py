@@ -1,4 +1,4 @@
-"""Arrays on disk as matrices that are read block by block."""
+"""What all readers share: choosing an array, errors on damaged files, and arrays as matrices."""
 
 import difflib
 from collections.abc import Iterator, Sequence
@@ -10,51 +10,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.rows.matrix import Matrix
+from mute.rows.matrix import Matrix, float_dtype
 from mute.rows.memory import release_pages
+from mute.rows.validation import listed
 
-__all__ = [
-    "ArrayMatrix",
-    "float_dtype",
-    "listed",
-    "matrix_shape",
-    "npz_array",
-    "objects_refused",
-    "pick",
-    "readable",
-]
+__all__ = ["ArrayMatrix", "matrix_shape", "npz_array", "objects_refused", "pick", "readable"]
 
 
 class ArrayMatrix(Matrix):
-    """An array in memory (.npz) or in a memory map.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        For messages only.
-    array : ndarray of shape (n_rows, n_columns)
-        Numbers of any kind.
-    """
+    """An array of numbers of any kind, in memory (.npz) or in a memory map; `path` is for messages."""
 
     def __init__(self, path: Path, array: NDArray[Any]) -> None:
         super().__init__(path, matrix_shape(path, array.shape, array.dtype), float_dtype(array.dtype))
         self._array = array
 
     def to_numpy(self) -> NDArray[Any]:
-        """Read the whole matrix; no copy, but the (read-only) memory map, where the file holds it as it is."""
+        """The whole matrix: the array itself, perhaps a read-only memory map, if its numbers are of `dtype`."""
         return self._array if self._array.dtype == self.dtype else super().to_numpy()
 
     def _blocks(self, size: int) -> Iterator[NDArray[Any]]:
         for start in range(0, self.shape[0], size):
             rows = np.array(self._array[start : start + size], order="C", subok=False)
-            # Dropped, the process stays as small as one block.
             release_pages(self._array)
             yield rows.astype(self.dtype, copy=False)
 
 
 def npz_array(path: Path, key: str | None) -> NDArray[Any]:
     """Load one array of a .npz file."""
-    # Opened here, because np.load leaves a file open that turns out not to be an archive.
+    # Opened here, because np.load leaves a file open that is not an archive.
     with readable(path), open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
         key = pick(path, key, archive.files, "array")
         try:
@@ -68,7 +51,7 @@ def npz_array(path: Path, key: str | None) -> NDArray[Any]:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turn whatever a parser raises on a damaged file into one `MuteError`."""
+    """Turn all that a parser raises on a damaged file into a `MuteError`."""
     try:
         yield
     except MuteError:
@@ -77,47 +60,35 @@ def readable(path: Path) -> Iterator[None]:
         # Broad on purpose: on damaged bytes each library raises its own types, and numpy any of a dozen.
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise MuteError(
-            f"{path} cannot be read as {path.suffix.lower()} ({reason}): it may be cut short or damaged, so write it "
-            "again"
+            f"{path} cannot be read as {path.suffix.lower()} ({reason}), perhaps cut short or damaged; write it again"
         ) from error
 
 
 def pick(path: Path, selector: str | None, available: Sequence[str], what: str) -> str:
-    """Find the one array, tensor or column that is meant."""
+    """The one array, tensor or column that a selector names; without selector, the only one."""
     if selector is None:
         if len(available) == 1:
             return available[0]
         raise MuteError(
-            f"{path} holds {len(available)} {what}s, so choose one as {path}:NAME, where NAME is one of "
-            f"{listed(available)}"
+            f"{path} holds {len(available)} {what}s; choose one as {path}:NAME, NAME being one of {listed(available)}"
         )
     if selector not in available:
         close = difflib.get_close_matches(selector, available, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise MuteError(f"{path} has no {what} {selector!r}: {hint}it has {listed(available)}")
+        raise MuteError(f"{path} has no {what} {selector!r}; {hint}it has {listed(available)}")
     return selector
-
-
-def listed(names: Sequence[str], most: int = 20) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return (", ".join(names[:most]) or "nothing") + more
 
 
 def objects_refused(path: Path) -> MuteError:
     """The error for arrays of Python objects."""
-    # They are pickled, and to unpickle a file is to run it.
-    return MuteError(f"{path} holds Python objects, which are never loaded: save plain numbers or strings instead")
-
-
-def float_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
-    """The precision in which numbers of this kind are read."""
-    return np.dtype(np.float32) if stored.kind == "f" and stored.itemsize <= 4 else np.dtype(np.float64)
+    # They are pickled, and unpickling a file runs its code.
+    return MuteError(f"{path} has Python objects, which are never loaded; save plain numbers or strings")
 
 
 def matrix_shape(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, int]:
-    """The shape of what is a matrix of numbers."""
+    """The shape of an array, which must be a matrix of real numbers."""
     if dtype.kind not in "biuf":
-        raise MuteError(f"{path} holds {dtype} values, which are not numbers: save real numbers instead")
+        raise MuteError(f"{path} has {dtype} values, which are not numbers; save real numbers")
     if len(shape) != 2:
-        raise MuteError(f"{path} holds an array of shape {shape}: a matrix has 2 dimensions, rows and columns")
+        raise MuteError(f"{path} has an array of shape {shape}; save a matrix of 2 dimensions, rows and columns")
     return shape

@@ -16,24 +16,17 @@ Spec = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 MATRICES = (".npy", ".npz", ".safetensors", ".parquet", ".csv", ".tsv")
 LABELS = (*MATRICES, ".txt")
-# Text is left out: whether its labels are numbers is told by all of them together.
+# Without text files: all their labels together decide whether the labels are numbers.
 _MANY = (".parquet", ".npy", ".npz", ".safetensors")
 
 
 @dataclass(frozen=True)
 class Found:
-    """The files that a spec stands for.
+    """The files that a spec names, at least one, in the order of their rows.
 
-    Attributes
-    ----------
-    path : pathlib.Path
-        What was given: a file, a folder, a pattern, or words for a list. For messages.
-    files : tuple of pathlib.Path
-        At least one, in the order of their rows.
-    selector : str or None
-        What is meant in each of them.
-    root : pathlib.Path or None
-        Where the folders that may be partitions (``gender=f``) begin; None for one file.
+    `path` is what was given, for messages: a file, a folder, a pattern, or words for a list. `selector` names an array
+    or columns in each file. `root` is the folder below which folders may be partitions (``gender=f``); None for a
+    single file.
     """
 
     path: Path
@@ -42,7 +35,7 @@ class Found:
     root: Path | None = None
 
     def partition(self, file: Path) -> dict[str, str]:
-        """Names and values that the folders of one of the files tell of all its rows.
+        """Names and values that the names of its folders give to all rows of a file.
 
         Examples
         --------
@@ -59,10 +52,10 @@ class Found:
 def split_spec(spec: str | os.PathLike[str]) -> tuple[Path, str | None]:
     """Split ``PATH:SELECTOR``, where both may contain colons.
 
-    What exists is the path, the longest such one first; if nothing does, what ends in a known suffix.
+    The path is the longest beginning that exists; if none exists, the longest that ends in a known suffix.
     """
     text = os.fspath(spec)
-    # os.path and not pathlib: a selector of many names, taken for a path, is too long for the system, not absent.
+    # os.path and not pathlib, which raises where a selector of many names makes too long a path.
     if os.path.exists(text):
         return Path(text), None
     # The colon of a Windows drive (C:\\data) separates nothing.
@@ -80,23 +73,17 @@ def split_spec(spec: str | os.PathLike[str]) -> tuple[Path, str | None]:
 
 
 def locate(spec: str | os.PathLike[str], suffixes: Collection[str]) -> tuple[Path, str | None]:
-    """The one file that is meant, of a known kind and readable, and the selector."""
+    """The one file that a spec names, of a known kind and readable, and the selector."""
     path, selector = split_spec(spec)
     if os.path.isdir(path):
-        raise MuteError(f"{path} is a directory: give a file in it")
+        raise MuteError(f"{path} is a directory; give a file in it")
     _check_file(path, suffixes)
     _check_selector(path, selector)
     return path, selector
 
 
 def find(spec: Spec, suffixes: Collection[str]) -> Found:
-    """The files that are meant: one, those of a folder or of a pattern, or those of a list.
-
-    Parameters
-    ----------
-    spec : str, path-like or sequence of them
-    suffixes : collection of str
-        What a single file may be.
+    """The files that a spec names: one file of a kind in `suffixes`, or those of a folder, a pattern or a list.
 
     Raises
     ------
@@ -117,40 +104,37 @@ def find(spec: Spec, suffixes: Collection[str]) -> Found:
         root = Path()
     for file in files:
         if os.path.isdir(file):
-            raise MuteError(f"{file} is a directory: give files, or one directory alone")
+            raise MuteError(f"{file} is a directory; give files, or one directory alone")
         _check_file(file, _MANY)
         if file.suffix.lower() != files[0].suffix.lower():
-            raise MuteError(f"{file} and {files[0]} are of two kinds: give many files of one kind")
+            raise MuteError(f"{file} and {files[0]} are of two kinds; give many files of one kind")
     _check_selector(files[0], selector)
     return Found(path, tuple(files), selector, root)
 
 
 def names_files(spec: str) -> bool:
-    """Whether there is a file, or many, of this name."""
+    """Whether a spec names a file, or many."""
     path = split_spec(spec)[0]
     return os.path.exists(path) or (_is_pattern(path) and bool(glob(str(path), recursive=True)))
 
 
 def _files_of_folder(folder: Path) -> list[Path]:
-    """All .parquet files in it and below, but hidden ones and those that other programs keep for themselves."""
+    """All .parquet files in a folder and below, but none that begin with ``.`` or ``_``."""
 
     def refuse(error: OSError) -> None:
-        raise MuteError(f"{error.filename} cannot be listed ({error.strerror}): change its permissions")
+        raise MuteError(f"{error.filename} cannot be listed ({error.strerror}); change its permissions")
 
     files = []
     for parent, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith((".", "_"))]
         for name in folders:
-            # Followed, it could lead back to where it is; left out, its rows would be missed by nobody.
+            # A link could lead back to this folder; without an error, nobody would notice that its rows are left out.
             if os.path.islink(os.path.join(parent, name)):
-                raise MuteError(f"{os.path.join(parent, name)} is a link to a directory: give a pattern of files")
-        files += [
-            os.path.join(parent, name)
-            for name in names
-            if name.lower().endswith(".parquet") and not name.startswith((".", "_"))
-        ]
+                raise MuteError(f"{os.path.join(parent, name)} is a link to a directory; give a pattern of files")
+        wanted = [name for name in names if name.lower().endswith(".parquet") and not name.startswith((".", "_"))]
+        files += [os.path.join(parent, name) for name in wanted]
     if not files:
-        raise MuteError(f"{folder} is a directory without .parquet files: give another one, or a file")
+        raise MuteError(f"{folder} is a directory without .parquet files; give another one, or a file")
     return [Path(file) for file in sorted(files)]
 
 
@@ -159,7 +143,7 @@ def _is_pattern(path: Path) -> bool:
 
 
 def _files_of_pattern(pattern: Path) -> tuple[list[Path], Path]:
-    """The files that match, and the folder up to which there is nothing to match."""
+    """The files that match, and the folder that the pattern begins with."""
     parts = pattern.parts
     fixed = next(at for at, part in enumerate(parts) if any(letter in part for letter in "*?["))
     root = Path(*parts[:fixed])
@@ -167,39 +151,39 @@ def _files_of_pattern(pattern: Path) -> tuple[list[Path], Path]:
     if not any(part.startswith("_") for part in parts[fixed:]):
         files = [file for file in files if not any(part.startswith("_") for part in file.relative_to(root).parts)]
     if not files:
-        raise MuteError(f"{pattern} matches no file: check the pattern")
+        raise MuteError(f"{pattern} matches no file; check the pattern")
     return files, root
 
 
 def _files_of_list(specs: Sequence[str | os.PathLike[str]]) -> tuple[Path, list[Path], str | None]:
     if not isinstance(specs, Iterable) or not all(isinstance(spec, str | os.PathLike) for spec in specs):
-        raise MuteError(f"a path or a list of paths is needed, not {specs!r:.80}")
+        raise MuteError(f"the spec is {specs!r:.80}; give a path or a list of paths")
     splits = [split_spec(spec) for spec in specs]
     if not splits:
-        raise MuteError("the list of files is empty: give at least one path")
+        raise MuteError("the list of files is empty; give at least one path")
     first, selector = splits[0]
     for path, other in splits:
         if other != selector:
-            raise MuteError(f"{path} has the selector {other!r} and {first} {selector!r}: give the same to all files")
+            raise MuteError(f"{path} has the selector {other!r} and {first} {selector!r}; give the same to all files")
     more = f" and {len(splits) - 1} more" if len(splits) > 1 else ""
     return Path(f"{first}{more}"), [path for path, _ in splits], selector
 
 
 def _check_file(path: Path, suffixes: Collection[str]) -> None:
     if not os.path.exists(path):
-        raise MuteError(f"{path} does not exist: check the path")
+        raise MuteError(f"{path} does not exist; check the path")
     if path.suffix.lower() not in suffixes:
-        raise MuteError(f"{path} is of an unknown kind: give a file ending in {', '.join(suffixes)}")
+        raise MuteError(f"{path} is of an unknown kind; give a file ending in {', '.join(suffixes)}")
     if not os.path.isfile(path):
-        raise MuteError(f"{path} is not a regular file: give one, since it may be read more than once")
+        raise MuteError(f"{path} is not a regular file; give one, since it may be read more than once")
     if not os.access(path, os.R_OK):
-        raise MuteError(f"{path} may not be read: change its permissions")
+        raise MuteError(f"{path} may not be read; change its permissions")
     if path.stat().st_size == 0:
-        raise MuteError(f"{path} is empty (0 bytes): write it again or give another file")
+        raise MuteError(f"{path} is empty (0 bytes); write it again or give another file")
 
 
 def _check_selector(path: Path, selector: str | None) -> None:
     if selector == "":
-        raise MuteError(f"{path}: ends in a colon: name what to read after it or leave it out")
+        raise MuteError(f"{path}: ends in a colon; name what to read after the colon, or leave it out")
     if selector is not None and path.suffix.lower() in (".npy", ".txt"):
-        raise MuteError(f"{path} holds one thing only: leave out {':' + selector!r}")
+        raise MuteError(f"{path} has one thing only; leave out {':' + selector!r}")
