@@ -27,6 +27,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 
 import mute.estimators.persistence
+import mute.storage.container
 from forging import eraser_parts, forge, read, write
 from mute import RBIG, Histogram, MUtE, MuteError, Quantile
 
@@ -397,7 +398,7 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
     bad.write_bytes(content + b"\0" * 8)
     refused("cut short|belong to no array")
     bad.write_bytes(content[:-4] + b"\x99" * 4)
-    refused("does not match its checksum; restore the file")
+    refused("does not match its checksum; restore it")
     write(bad, header, data[8:] + data[:8])
     refused("does not match its checksum")
 
@@ -483,7 +484,7 @@ def test_interrupted_save(
     if existing:
         density().save(path)
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
-    real, calls = mute.estimators.persistence.write_atomically, []
+    real, calls = mute.storage.container.write_atomically, []
 
     @contextmanager
     def breaking(target: Path) -> Iterator[Any]:
@@ -499,7 +500,7 @@ def test_interrupted_save(
 
             yield Broken()
 
-    monkeypatch.setattr(mute.estimators.persistence, "write_atomically", breaking)
+    monkeypatch.setattr(mute.storage.container, "write_atomically", breaking)
     with pytest.raises(error):
         fitted().save(path)
     assert len(calls) == at
