@@ -13,6 +13,7 @@ from mute.datasets.dataset import Dataset
 from mute.datasets.reading import file_in, fingerprints, folder_at, stack_parts
 from mute.datasets.unpickle import read_pickle
 from mute.errors import MuteError
+from mute.storage.container import read_arrays
 
 __all__ = ["load_glove_gender", "paper_split"]
 
@@ -87,18 +88,16 @@ def load_glove_gender(path: str | os.PathLike[str] | None = None) -> Dataset:
 
 
 def _shipped() -> Dataset:
-    from safetensors import safe_open
-
-    with as_file(files("mute.datasets") / _FILE) as path, safe_open(path, framework="numpy") as stored:
-        provenance = json.loads(stored.metadata()["provenance"])
-        text = stored.get_tensor("words").tobytes().decode("utf-8")
-        return Dataset(
-            X=stored.get_tensor("vectors").astype(np.float32),
-            z=np.array(provenance["labels"])[stored.get_tensor("label")],
-            names=np.array(text.split("\n")),
-            split=np.array(provenance["splits"])[stored.get_tensor("split")],
-            provenance=provenance,
-        )
+    with as_file(files("mute.datasets") / _FILE) as path:
+        metadata, stored = read_arrays(path, "the words of this package")
+    provenance = json.loads(metadata["provenance"])
+    return Dataset(
+        X=stored["vectors"].astype(np.float32),
+        z=np.array(provenance["labels"])[stored["label"]],
+        names=np.array(stored["words"].tobytes().decode("utf-8").split("\n")),
+        split=np.array(provenance["splits"])[stored["split"]],
+        provenance=provenance,
+    )
 
 
 def _authors(path: str | os.PathLike[str]) -> Dataset:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.flow.flow import Flow
 from mute.flow.stopping import EarlyStopping, StopOnNoGain
+from mute.storage.container import read_arrays, write_arrays
 from mute.storage.files import write_atomically
 
 __all__ = ["Checkpoint"]
@@ -74,30 +75,25 @@ class Checkpoint:
         stopping: EarlyStopping | StopOnNoGain | None,
     ) -> None:
         """Keep layer `t` and all that the next ones need to know."""
-        from safetensors.numpy import save
-
-        arrays = {name: np.ascontiguousarray(getattr(layer, name)) for name in Flow.arrays()} | {"support": support}
+        arrays = {name: getattr(layer, name) for name in Flow.arrays()} | {"support": support}
         state = {
             "sha256": _checksum(arrays),
             "random": rng.bit_generator.state,
             "stopping": None if stopping is None else asdict(stopping),
         }
-        with write_atomically(self._path(t)) as file:
-            file.write(save(arrays, {"state": json.dumps(state)}))
+        write_arrays(self._path(t), arrays, {"state": json.dumps(state)})
 
     def read(self, max_layers: int) -> tuple[Flow, NDArray[np.float64], dict[str, Any]] | None:
         """The finished layers as one flow, the support, and what was known after the last of them."""
-        from safetensors import SafetensorError, safe_open
-
         layers: list[dict[str, NDArray]] = []
         while len(layers) < max_layers and (path := self._path(len(layers))).exists():
             try:
-                with safe_open(path, framework="np") as file:
-                    layers.append({name: file.get_tensor(name) for name in (*Flow.arrays(), "support")})
-                    state = json.loads(file.metadata()["state"])
+                metadata, arrays = read_arrays(path, "a layer of a fit")
+                layers.append({name: arrays[name] for name in (*Flow.arrays(), "support")})
+                state = json.loads(metadata["state"])
                 if state["sha256"] != _checksum(layers[-1]):
                     raise ValueError
-            except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError):
                 raise MuteError(
                     f"{path} is damaged; remove it and all later ones to go on from the layers before"
                 ) from None

@@ -109,13 +109,9 @@ class Header:
     def entries(self) -> dict[str, Entry]:
         """Where all arrays lie; they must fill the file exactly, with nothing shared and nothing hidden."""
         entries = {name: self.entry(name) for name in self.tensors}
-        at = self.start
-        for entry in sorted(entries.values(), key=lambda entry: (entry.offset, entry.end)):
-            if entry.offset != at:
-                break
-            at = entry.end
-        if at != self.size:
-            raise ValueError("it is cut short, or has bytes that belong to no array")
+        spans = sorted((entry.offset, entry.end) for entry in entries.values())
+        if [self.start, *(end for _, end in spans)] != [*(begin for begin, _ in spans), self.size]:
+            raise ValueError("it is cut short, or has bytes that belong to no array, or to two")
         return entries
 
 
@@ -131,12 +127,14 @@ def reading(path: str | os.PathLike[str], what: str) -> Iterator[None]:
     """
     try:
         yield
-    except FileNotFoundError:
-        raise MuteError(f"{path} does not exist; give the path of {what}") from None
-    except IsADirectoryError:
-        raise MuteError(f"{path} is a directory, not {what}; give the path of a file") from None
+    except FileNotFoundError as error:
+        missing = error.filename if os.path.exists(path) else path
+        raise MuteError(f"{missing} does not exist; give the path of {what}") from None
+    except (IsADirectoryError, NotADirectoryError):
+        found = "directory" if os.path.isdir(path) else "file"
+        raise MuteError(f"{path} is a {found}, not {what}; give the path of one") from None
     except OSError as error:
-        raise MuteError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise MuteError(f"{path} cannot be read: {error.strerror or error}; give the path of {what}") from error
     except _DAMAGE as error:
         if isinstance(error, MuteError) and str(path) in str(error):
             raise

@@ -1,6 +1,7 @@
 """Files: written whole or not at all, and read without keeping them in memory."""
 
 import errno
+import hashlib
 import os
 import secrets
 import stat
@@ -11,7 +12,7 @@ from typing import BinaryIO
 
 from mute.errors import MuteError
 
-__all__ = ["check_target", "write_atomically"]
+__all__ = ["check_target", "sha256_of_file", "write_atomically"]
 
 _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
@@ -75,10 +76,10 @@ def write_atomically(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     Examples
     --------
     >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> with write_atomically(folder / "model.bin") as file:
-    ...     _ = file.write(b"weights")
-    >>> (folder / "model.bin").read_bytes()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with write_atomically(f"{folder}/model.bin") as file:
+    ...         _ = file.write(b"weights")
+    ...     Path(folder, "model.bin").read_bytes()
     b'weights'
 
     Notes
@@ -106,6 +107,12 @@ def write_atomically(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             temporary.unlink()
         raise
     _sync_directory(target.parent)
+
+
+def sha256_of_file(path: str | os.PathLike[str]) -> str:
+    """The SHA-256 of all bytes of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _create(temporary: Path, path: str | os.PathLike[str]) -> BinaryIO:

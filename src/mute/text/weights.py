@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.storage.container import read_arrays
 
 __all__ = ["KINDS", "Architecture", "read_weights"]
 
@@ -94,24 +95,19 @@ def read_weights(path: Path, arch: Architecture) -> dict[str, NDArray[np.float32
     A prefix such as ``bert.`` and the older names ``gamma`` and ``beta`` of LayerNorms are understood; heads for other
     purposes are left out.
     """
-    from safetensors import SafetensorError, safe_open
-
-    shapes = _shapes(arch)
+    _, arrays = read_arrays(path, f"the weights of a {arch.kind} encoder", mapped=True)
+    stored = {_plain(name): array for name, array in arrays.items()}
+    words = "embeddings.word_embeddings.weight"
+    prefix = next((name.removesuffix(words) for name in stored if name.endswith(words)), "")
     out: dict[str, NDArray[np.float32]] = {}
-    try:
-        with safe_open(path, framework="np") as file:
-            stored = {_plain(name): name for name in file.keys()}  # noqa: SIM118  (not a mapping)
-            words = "embeddings.word_embeddings.weight"
-            prefix = next((name.removesuffix(words) for name in stored if name.endswith(words)), "")
-            for name, shape in shapes.items():
-                if prefix + name not in stored:
-                    raise MuteError(f"{path} has no tensor {prefix + name!r}: it holds no {arch.kind} encoder")
-                found = tuple(file.get_slice(stored[prefix + name]).get_shape())
-                if found != shape:
-                    raise MuteError(f"{path}: {name} has shape {found}, its config.json asks for {shape}")
-                out[name] = file.get_tensor(stored[prefix + name]).astype(np.float32, copy=False)
-    except (SafetensorError, OSError) as error:
-        raise MuteError(f"{path} cannot be read ({error}): it may be cut short, so fetch it again") from error
+    for name, shape in _shapes(arch).items():
+        array = stored.get(prefix + name)
+        if array is None:
+            raise MuteError(f"{path} has no tensor {prefix + name!r}: it holds no {arch.kind} encoder")
+        if array.shape != shape:
+            raise MuteError(f"{path}: {name} has shape {array.shape}, its config.json asks for {shape}")
+        # A copy, so that nobody who changes the file changes the encoder.
+        out[name] = np.array(array, np.float32)
     return out
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -16,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mute.errors import MuteError, missing_extra
-from mute.storage.files import write_atomically
+from mute.storage.container import read_arrays, write_arrays
+from mute.storage.files import sha256_of_file, write_atomically
 from mute.text.decoding import Decoded, check_wanted, cosines
 from mute.text.encoders import Encoder
 
@@ -202,18 +202,14 @@ class Inverter:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the inverter into a folder, made if need be; what says how it all fits together is written last."""
-        from safetensors.numpy import save
-
         place = Path(folder)
         try:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise MuteError(f"cannot write to {place}: {error.strerror}, so choose another folder") from error
-        arrays = {name: value.numpy() for name, value in self._network.state_dict().items()}
-        contents = {
-            _ARRAYS: save({name: np.ascontiguousarray(array) for name, array in arrays.items()}),
-            _TOKENIZER: self._tokenizer.to_str(pretty=False).encode(),
-        }
+        write_arrays(place / _ARRAYS, {name: value.numpy() for name, value in self._network.state_dict().items()})
+        with write_atomically(place / _TOKENIZER) as file:
+            file.write(self._tokenizer.to_str(pretty=False).encode())
         about = {
             "format": "mute inverter",
             "version": _VERSION,
@@ -222,12 +218,10 @@ class Inverter:
             "steps": self.steps,
             "beam": self.beam,
             "quality": self.quality_,
-            "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
+            "sha256": {name: sha256_of_file(place / name) for name in (_ARRAYS, _TOKENIZER)},
         }
-        contents[_ABOUT] = json.dumps(about, indent=1).encode()
-        for name, content in contents.items():
-            with write_atomically(place / name) as file:
-                file.write(content)
+        with write_atomically(place / _ABOUT) as file:
+            file.write(json.dumps(about, indent=1).encode())
 
     @classmethod
     def load(
@@ -263,16 +257,17 @@ class Inverter:
                 f"{str(theirs['fingerprint'])[:12]}, not for {encoder.name} with {str(encoder.fingerprint)[:12]}: "
                 "load the encoder it was trained for, with the same pooling and max_tokens"
             )
-        contents = {name: _read_checked(place / name, about["sha256"].get(name)) for name in (_ARRAYS, _TOKENIZER)}
+        for name in (_ARRAYS, _TOKENIZER):
+            _check_unchanged(place / name, about["sha256"].get(name))
         try:
-            network = _network(about["settings"], contents[_ARRAYS])
-            tokenizer = load_tokenizer(contents[_TOKENIZER])
+            network = _network(about["settings"], place / _ARRAYS)
+            tokenizer = load_tokenizer((place / _TOKENIZER).read_bytes())
             if tokenizer.get_vocab_size() + 1 != network.settings.vocabulary:
                 raise ValueError("its tokenizer knows other tokens than its network")
             if encoder.dimension not in (None, network.settings.dimension):
                 raise ValueError("its network is for embeddings of another width")
         except Exception as error:
-            # Broad on purpose: tokenizers, safetensors and torch each raise their own types.
+            # Broad on purpose: tokenizers and torch each raise their own types.
             raise MuteError(f"the inverter of {place} is damaged ({error}): train it again") from error
         steps = about["steps"] if steps is None else steps
         beam = about["beam"] if beam is None else beam
@@ -333,26 +328,23 @@ def _read_about(place: Path) -> dict[str, Any]:
     return about
 
 
-def _read_checked(path: Path, sha256: str | None) -> bytes:
+def _check_unchanged(path: Path, sha256: str | None) -> None:
     try:
-        content = path.read_bytes()
+        found = sha256_of_file(path)
     except OSError as error:
         raise MuteError(f"{path} cannot be read ({error.strerror}): train the inverter again") from error
-    if hashlib.sha256(content).hexdigest() != sha256:
+    if found != sha256:
         raise MuteError(f"{path} does not match its checksum: it is damaged or from another training")
-    return content
 
 
-def _network(settings: dict[str, Any], content: bytes) -> InverterNetwork:
+def _network(settings: dict[str, Any], path: Path) -> InverterNetwork:
     """The network of a file; raises whatever is wrong with it."""
-    from safetensors.numpy import load
-
     import torch
     from mute.text.inverter.network import InverterNetwork, Settings
 
     if any(isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in settings.values()):
         raise ValueError("its settings are not whole numbers")
-    arrays = load(content)
+    _, arrays = read_arrays(path, "the network of an inverter")
     bad = [name for name, array in arrays.items() if array.dtype != np.float32 or not np.isfinite(array).all()]
     if bad:
         raise ValueError(f"{bad[0]} has values that are not finite, or not of single precision")

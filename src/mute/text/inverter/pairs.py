@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.storage.files import write_atomically
+from mute.storage.container import read_arrays, write_arrays
 from mute.text.language import Language, Token, begins, tokenise
 
 __all__ = ["Pairs", "WordEdits", "join_pairs", "read_pairs", "write_pairs"]
@@ -106,23 +106,16 @@ class WordEdits:
 
 def write_pairs(path: Path, pairs: Pairs) -> None:
     """Keep pairs in a file."""
-    from safetensors.numpy import save
-
-    content = save({"rows": pairs.rows, "reached": pairs.reached}, {"drafts": json.dumps(pairs.drafts)})
     path.parent.mkdir(parents=True, exist_ok=True)
-    with write_atomically(path) as file:
-        file.write(content)
+    write_arrays(path, {"rows": pairs.rows, "reached": pairs.reached}, {"drafts": json.dumps(pairs.drafts)})
 
 
 def read_pairs(path: Path) -> Pairs | None:
     """The pairs of a file; None where it is absent or damaged."""
-    from safetensors import SafetensorError, safe_open
-
     try:
-        with safe_open(path, framework="numpy") as file:
-            drafts = json.loads((file.metadata() or {})["drafts"])
-            pairs = Pairs(file.get_tensor("rows"), list(map(str, drafts)), file.get_tensor("reached"))
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+        metadata, arrays = read_arrays(path, "a file of pairs")
+        pairs = Pairs(arrays["rows"], list(map(str, json.loads(metadata["drafts"]))), arrays["reached"])
+    except (ValueError, KeyError, TypeError):
         return None
     whole = len(pairs.rows) == len(pairs.drafts) == len(pairs.reached) and bool(np.isfinite(pairs.reached).all())
     return pairs if whole else None

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from mute.errors import MuteError
 from mute.estimators.training import seeded
 from mute.rows.interrupts import Stop
-from mute.storage.files import write_atomically
+from mute.storage.container import read_arrays, write_arrays
 from mute.text.encoders import Encoder, check_texts
 from mute.text.inverter.command import Command, claim, digest
 from mute.text.inverter.corpus import Corpus, prepare_corpus, token_evidence
@@ -343,25 +343,22 @@ class _Run:
             self._keep()
 
     def _keep(self) -> None:
-        from safetensors.torch import save
-
-        arrays = {f"network.{name}": value.contiguous() for name, value in self._network.state_dict().items()}
+        arrays = {f"network.{name}": value.numpy() for name, value in self._network.state_dict().items()}
         for at, state in self._optimiser.state_dict()["state"].items():
-            arrays |= {f"adam.{at}.{name}": value.contiguous() for name, value in state.items()}
-        with write_atomically(self._home / _CHECKPOINT) as file:
-            file.write(save(arrays, {"place": json.dumps(asdict(self.place))}))
+            arrays |= {f"adam.{at}.{name}": value.numpy() for name, value in state.items()}
+        write_arrays(self._home / _CHECKPOINT, arrays, {"place": json.dumps(asdict(self.place))})
         self._kept = time.monotonic()
 
     def _resume(self) -> _Place | None:
-        from safetensors import SafetensorError, safe_open
+        import torch
 
         path = self._home / _CHECKPOINT
         if not path.exists():
             return None
         try:
-            with safe_open(path, framework="pt") as file:
-                place = _Place(**json.loads((file.metadata() or {})["place"]))
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
+            metadata, stored = read_arrays(path, "the state of a training")
+            place = _Place(**json.loads(metadata["place"]))
+            arrays = {name: torch.from_numpy(array) for name, array in stored.items()}
             own = [name for name in arrays if name.startswith("network.")]
             self._network.load_state_dict({name.removeprefix("network."): arrays[name] for name in own})
             state: dict[int, dict[str, Any]] = {}
@@ -371,7 +368,7 @@ class _Run:
                     state.setdefault(int(at), {})[what] = value
             groups = self._optimiser.state_dict()["param_groups"]
             self._optimiser.load_state_dict({"state": state, "param_groups": groups})
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        except (ValueError, KeyError, TypeError, RuntimeError) as error:
             raise MuteError(f"{path} is damaged ({error}): remove it to train from the start") from error
         return place
 
