@@ -2,14 +2,17 @@
 
 import datetime
 import enum
+import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +246,26 @@ def test_safetensors_reads_it(tmp_path: Path, model: Any) -> None:
     header, data = read(path)
     assert (path.stat().st_size - len(data)) % 8 == 0, "arrays are aligned"
     assert all(entry["data_offsets"][0] % 8 == 0 for name, entry in header.items() if entry.get("dtype") == "F64")
+
+
+def documented(head: str) -> set[str]:
+    """The names in the first column of a table of docs/format.md."""
+    lines = iter((HERE.parent / "docs" / "format.md").read_text(encoding="utf-8").splitlines())
+    next(line for line in lines if line.startswith(f"| {head} |"))
+    rows = takewhile(lambda line: line.startswith("|"), lines)
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])}
+
+
+def test_the_page_names_what_is_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    fitted(router="network").save(path)
+    header = read(path)[0]
+    metadata = header.pop("__metadata__")
+    assert documented("entry") == set(metadata)
+    assert documented("key") == set(json.loads(metadata["mute"]))
+    density().save(path)
+    names = {re.sub(r"\d+", "i", name) for name in (*header, *read(path)[0]) if name != "__metadata__"}
+    assert documented("name") == names
 
 
 def test_arrays_are_mapped_and_read_only(tmp_path: Path) -> None:
