@@ -16,7 +16,7 @@ from mute.errors import MuteError
 from mute.flow.flow import Flow
 from mute.flow.stopping import EarlyStopping, StopOnNoGain
 from mute.storage.container import read_arrays, write_arrays
-from mute.storage.files import write_atomically
+from mute.storage.files import write_json
 
 __all__ = ["Checkpoint"]
 
@@ -24,18 +24,10 @@ _ABOUT = "fit.json"
 
 
 class Checkpoint:
-    """A folder with one small file for each finished layer.
+    """A folder with one small file for each finished layer; it is created if it does not exist.
 
-    Rows are not kept: they are carried through the finished layers again, in one pass.
-
-    Parameters
-    ----------
-    folder : path
-        Created if it does not exist.
-    about : dict
-        What makes two fits the same: rows, labels, settings.
-    seed : int
-        Of the random numbers, for a fit that begins; one that goes on has the seed that it began with.
+    Rows are not kept: they are carried through the finished layers again, in one pass. `about` is what makes two fits
+    the same: rows, labels, settings. `seed` counts for a fit that begins; a resumed fit keeps the seed it began with.
     """
 
     def __init__(self, folder: str | Path, about: dict[str, Any], seed: int) -> None:
@@ -51,8 +43,7 @@ class Checkpoint:
         if not path.exists():
             if any(self.folder.iterdir()):
                 raise MuteError(f"{folder} holds other files; give a new or empty folder to keep the layers in")
-            with write_atomically(path) as file:
-                file.write(json.dumps({"fit": about, "seed": seed}, indent=1).encode())
+            write_json(path, {"fit": about, "seed": seed})
             return
         try:
             kept = json.loads(path.read_text())
@@ -74,7 +65,7 @@ class Checkpoint:
         rng: np.random.Generator,
         stopping: EarlyStopping | StopOnNoGain | None,
     ) -> None:
-        """Keep layer `t` and all that the next ones need to know."""
+        """Keep layer `t` and all that the next layers need."""
         arrays = {name: getattr(layer, name) for name in Flow.arrays()} | {"support": support}
         state = {
             "sha256": _checksum(arrays),
@@ -117,6 +108,7 @@ class Checkpoint:
 
 
 def _checksum(arrays: dict[str, NDArray]) -> str:
+    # One sum over all arrays, so that folders of earlier releases can be resumed.
     total = hashlib.sha256()
     for name in sorted(arrays):
         total.update(np.ascontiguousarray(arrays[name]).data)

@@ -17,7 +17,7 @@ from typing import Any
 
 from mute.errors import MuteError
 from mute.storage.container import read_arrays, reading, write_arrays
-from mute.storage.files import check_target, sha256_of_file, write_atomically
+from mute.storage.files import check_target, sha256_of_file, write_json
 from mute.text.decoding import Decoder
 from mute.text.encoders import Encoder, _FunctionEncoder, load_encoder
 
@@ -82,16 +82,19 @@ def write_model(folder: str | os.PathLike[str], encoder: Encoder, method: Any, d
     home = (type(decoder).__module__, type(decoder).__name__)
     kind = next((kind for kind, place in _DECODERS.items() if place == home), None)
     arrays, meta = decoder.state() if kind is not None else ({}, {})  # type: ignore[attr-defined]
+    # What finds the encoder again; a function has to be given again.
+    spec = os.path.abspath(encoder.name) if os.path.isdir(encoder.name) else encoder.name
+    found = {
+        "name": encoder.name,
+        "spec": None if isinstance(encoder, _FunctionEncoder) else spec,
+        "dimension": encoder.dimension,
+        "fingerprint": encoder.fingerprint,
+    }
     about: dict[str, Any] = {
         "format": "mute-text",
         "version": FORMAT_VERSION,
         "mute": mute.__version__,
-        "encoder": {
-            "name": encoder.name,
-            "spec": _spec(encoder),
-            "dimension": encoder.dimension,
-            "fingerprint": encoder.fingerprint,
-        },
+        "encoder": found,
         "method": type(method).__name__,
         "decoder": {"kind": kind, "name": type(decoder).__name__, "meta": meta},
         "texts": n_texts,
@@ -103,8 +106,7 @@ def write_model(folder: str | os.PathLike[str], encoder: Encoder, method: Any, d
         if arrays:
             write_arrays(new / _DECODER, arrays)
         about["sha256"] = {name: sha256_of_file(new / name) for name in (_MAP, _DECODER) if (new / name).exists()}
-        with write_atomically(new / _ABOUT) as file:
-            file.write(json.dumps(about, indent=1).encode())
+        write_json(new / _ABOUT, about)
         _put(new, target)
     except OSError as error:
         raise MuteError(f"cannot write {folder}: {error.strerror or error}, so choose another place") from error
@@ -126,13 +128,6 @@ def _put(new: Path, target: Path) -> None:
     finally:
         if target.exists():
             shutil.rmtree(old, ignore_errors=True)
-
-
-def _spec(encoder: Encoder) -> str | None:
-    """What finds the encoder again; None for a function."""
-    if isinstance(encoder, _FunctionEncoder):
-        return None
-    return os.path.abspath(encoder.name) if os.path.isdir(encoder.name) else encoder.name
 
 
 def read_model(folder: str | os.PathLike[str], encoder: Any, decoder: Decoder | None) -> StoredModel:

@@ -15,33 +15,17 @@ from mute.storage.container import read_arrays
 __all__ = ["KINDS", "Architecture", "read_weights"]
 
 # What the parts of a layer are called: query, key, value, output, and the LayerNorm after it.
-KINDS: dict[str, tuple[str, str, str, str, str]] = {
-    "bert": (
-        "attention.self.query",
-        "attention.self.key",
-        "attention.self.value",
-        "attention.output.dense",
-        "attention.output.LayerNorm",
-    ),
-    "mpnet": (
-        "attention.attn.q",
-        "attention.attn.k",
-        "attention.attn.v",
-        "attention.attn.o",
-        "attention.LayerNorm",
-    ),
+KINDS: dict[str, tuple[str, ...]] = {
+    kind: tuple(f"attention.{part}" for part in parts.split())
+    for kind, parts in (
+        ("bert", "self.query self.key self.value output.dense output.LayerNorm"),
+        ("mpnet", "attn.q attn.k attn.v attn.o LayerNorm"),
+    )
 }
 
 
 class Architecture:
-    """The sizes of an encoder, out of its ``config.json``.
-
-    Parameters
-    ----------
-    config : dict
-        The content of the file.
-    where : path
-        The file, for messages.
+    """The sizes of an encoder, out of the content of its ``config.json`` at `where`.
 
     Attributes
     ----------
@@ -92,7 +76,7 @@ class Architecture:
 def read_weights(path: Path, arch: Architecture) -> dict[str, NDArray[np.float32]]:
     """Read the tensors that the encoder needs, in single precision, under their names without prefix.
 
-    A prefix such as ``bert.`` and the older names ``gamma`` and ``beta`` of LayerNorms are understood; heads for other
+    Prefixes such as ``bert.`` and the older names ``gamma`` and ``beta`` of LayerNorms are understood. Heads for other
     purposes are left out.
     """
     _, arrays = read_arrays(path, f"the weights of a {arch.kind} encoder", mapped=True)

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mute.errors import MuteError, missing_extra
 from mute.storage.container import read_arrays, write_arrays
-from mute.storage.files import sha256_of_file, write_atomically
+from mute.storage.files import sha256_of_file, write_atomically, write_json
 from mute.text.decoding import Decoded, check_wanted, cosines
 from mute.text.encoders import Encoder
 
@@ -220,8 +220,7 @@ class Inverter:
             "quality": self.quality_,
             "sha256": {name: sha256_of_file(place / name) for name in (_ARRAYS, _TOKENIZER)},
         }
-        with write_atomically(place / _ABOUT) as file:
-            file.write(json.dumps(about, indent=1).encode())
+        write_json(place / _ABOUT, about)
 
     @classmethod
     def load(
