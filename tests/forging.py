@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-import mute.estimators.persistence
+from mute.estimators.persistence import Stored
 
 Tensors = dict[str, NDArray]
 State = dict[str, Any]
@@ -21,11 +21,11 @@ SETTINGS = {
 
 
 def forge(path: Path, tensors: Tensors, state: State, kind: str = "MUtE", fitted_on: Any = None) -> None:
-    """Write any content through `mute.estimators.persistence.save`, so that all its checksums are right."""
-    stub = type(kind, (BaseEstimator,), {"fit": None, "_to_artifact": lambda self: (tensors, state)})()
+    """Write any content through `Stored.save`, so that all its checksums are right."""
+    stub: Any = type(kind, (Stored, BaseEstimator), {"fit": None, "_to_artifact": lambda self: (tensors, state)})()
     stub.fitted_ = True
     stub.fitted_on_ = fitted_on or {}
-    mute.estimators.persistence.save(stub, path)
+    stub.save(path)
 
 
 def read(path: Path) -> tuple[dict[str, Any], bytes]:

@@ -14,7 +14,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from mute.errors import MuteError, warn_weak_result
-from mute.estimators.artifacts import eraser_from_artifact, eraser_to_artifact
 from mute.estimators.conditional import Invertible
 from mute.estimators.state import plain_parameters
 from mute.flow.checkpoints import Checkpoint
@@ -214,6 +213,16 @@ class MUtE(Invertible):
             ("synthetic", 20),
             ("text", 4),
         )
+    }
+
+    # The origin is listed because files of MUtE have it last.
+    _STORED: ClassVar[dict[str, str]] = {
+        "flow_": "flow T K D",
+        "_support": "2 K D as support",
+        "router_": "router",
+        "diagnostics_": "diagnostics",
+        "stopping_": "stopping",
+        "fitted_on_": "origin",
     }
 
     def __init__(
@@ -539,9 +548,5 @@ class MUtE(Invertible):
             np.random.default_rng(0), self.n_threads,
         )  # fmt: skip
 
-    def _to_artifact(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
-        return eraser_to_artifact(self)
-
-    @classmethod
-    def _from_artifact(cls, tensors: dict[str, NDArray], state: dict[str, Any]) -> Self:
-        return eraser_from_artifact(cls, tensors, state)
+    def _check_restored(self) -> None:
+        self.n_iterations_ = self.flow_.n_layers

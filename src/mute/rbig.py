@@ -12,9 +12,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from mute.errors import MuteError
-from mute.estimators.artifacts import flow_from, flow_parameters, flow_tensors
 from mute.estimators.base import Estimator, digest_of_rows
-from mute.estimators.state import feature_names, plain_parameters, restore_features
 from mute.flow.fitting import FlowFitter
 from mute.flow.marginals import Histogram, Quantile, make_marginal
 from mute.flow.rotations import make_rotation
@@ -75,6 +73,7 @@ class RBIG(Estimator):
         "n_iterations": [Interval(Integral, 1, None, closed="left")],
         "n_threads": [Interval(Integral, 1, None, closed="left"), None],
     }
+    _STORED: ClassVar[dict[str, str]] = {"flow_": "flow T 1 D", "reductions_": "T as reductions"}
 
     def __init__(
         self,
@@ -171,23 +170,5 @@ class RBIG(Estimator):
         q = check_random_state(random_state).standard_normal((n_samples, self.n_features_in_))
         return self.flow_.pull(q.astype(self.flow_.dtype), 0, n_threads=self.n_threads)
 
-    def _to_artifact(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
-        return {**flow_tensors(self.flow_), "reductions": self.reductions_}, {
-            "parameters": plain_parameters(self),
-            "feature_names": feature_names(self),
-            "fitted_on": self.fitted_on_,
-        }
-
-    @classmethod
-    def _from_artifact(cls, tensors: dict[str, NDArray], state: dict[str, Any]) -> Self:
-        self = cls(**flow_parameters(state["parameters"]))
-        self.flow_ = flow_from(tensors)
-        self.reductions_ = tensors["reductions"]
-        if self.flow_.n_classes != 1 or self.reductions_.shape != (self.flow_.n_layers,):
-            raise MuteError("its tables do not fit together")
-        if not np.isfinite(self.reductions_).all():
-            raise MuteError("reductions has values that are not finite")
+    def _check_restored(self) -> None:
         self.negentropy_ = float(self.reductions_.sum())
-        restore_features(self, self.flow_.n_features, state["feature_names"])
-        self.fitted_on_ = dict(state["fitted_on"])
-        return self

@@ -75,7 +75,7 @@ def test_a_file_cut_short_is_refused(stored: Path) -> None:
     content = stored.read_bytes()
     for length in (0, 4, 40, len(content) // 2, len(content) - 1):
         stored.write_bytes(content[:length])
-        with pytest.raises(MuteError, match=r"data.safetensors is damaged or no data of mute"):
+        with pytest.raises(MuteError, match=r"data.safetensors is damaged or not a dataset file of mute"):
             Dataset.open(stored)
 
 
@@ -106,7 +106,7 @@ def test_a_foreign_file_is_refused(stored: Path, metadata: dict[str, str]) -> No
     header, content = read(stored)
     header["__metadata__"] = metadata
     write(stored, header, content)
-    with pytest.raises(MuteError, match="damaged or no data of mute"):
+    with pytest.raises(MuteError, match="damaged or not a dataset file of mute"):
         Dataset.open(stored)
 
 

@@ -2,13 +2,16 @@
 
 import datetime
 import enum
+import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 
 import mute.estimators.persistence
+import mute.storage.container
 from forging import eraser_parts, forge, read, write
 from mute import RBIG, Histogram, MUtE, MuteError, Quantile
 
@@ -243,6 +247,26 @@ def test_safetensors_reads_it(tmp_path: Path, model: Any) -> None:
     assert all(entry["data_offsets"][0] % 8 == 0 for name, entry in header.items() if entry.get("dtype") == "F64")
 
 
+def documented(head: str) -> set[str]:
+    """The names in the first column of a table of docs/format.md."""
+    lines = iter((HERE.parent / "docs" / "format.md").read_text(encoding="utf-8").splitlines())
+    next(line for line in lines if line.startswith(f"| {head} |"))
+    rows = takewhile(lambda line: line.startswith("|"), lines)
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])}
+
+
+def test_the_page_names_what_is_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    fitted(router="network").save(path)
+    header = read(path)[0]
+    metadata = header.pop("__metadata__")
+    assert documented("entry") == set(metadata)
+    assert documented("key") == set(json.loads(metadata["mute"]))
+    density().save(path)
+    names = {re.sub(r"\d+", "i", name) for name in (*header, *read(path)[0]) if name != "__metadata__"}
+    assert documented("name") == names
+
+
 def test_arrays_are_mapped_and_read_only(tmp_path: Path) -> None:
     other = reloaded(fitted(router="network"), tmp_path)
     arrays = [getattr(other.flow_, name) for name in other.flow_.arrays()]
@@ -396,7 +420,7 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
     bad.write_bytes(content + b"\0" * 8)
     refused("cut short|belong to no array")
     bad.write_bytes(content[:-4] + b"\x99" * 4)
-    refused("does not match its checksum; restore the file")
+    refused("does not match its checksum; restore it")
     write(bad, header, data[8:] + data[:8])
     refused("does not match its checksum")
 
@@ -482,7 +506,7 @@ def test_interrupted_save(
     if existing:
         density().save(path)
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
-    real, calls = mute.estimators.persistence.write_atomically, []
+    real, calls = mute.storage.container.write_atomically, []
 
     @contextmanager
     def breaking(target: Path) -> Iterator[Any]:
@@ -498,7 +522,7 @@ def test_interrupted_save(
 
             yield Broken()
 
-    monkeypatch.setattr(mute.estimators.persistence, "write_atomically", breaking)
+    monkeypatch.setattr(mute.storage.container, "write_atomically", breaking)
     with pytest.raises(error):
         fitted().save(path)
     assert len(calls) == at

@@ -27,27 +27,15 @@ CODES = [0, 1, 0, 1, 1, 0]
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 
 
-class _Serial:
-    """Stands for a pool of threads: to start and join one costs fifty times as much as to read a tiny file."""
-
-    def __enter__(self) -> "_Serial":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    map = staticmethod(map)
-
-
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same code without threads and disk syncs; none of them has a say in what is accepted."""
     for module, name, stand_in in [
-        ("mute.estimators.persistence", "ThreadPoolExecutor", _Serial),
-        ("mute.estimators.artifacts", "resolve_threads", lambda n: 1),
+        ("mute.storage.container", "resolve_threads", lambda n: 1),
+        ("mute.estimators.state", "resolve_threads", lambda n: 1),
         ("mute.storage.files", "os.fsync", lambda handle: None),
     ]:
-        monkeypatch.setattr(f"{module}.{name}", stand_in, raising=False)
+        monkeypatch.setattr(f"{module}.{name}", stand_in)
 
 
 @pytest.fixture(scope="module")
@@ -436,7 +424,7 @@ def test_wrong_content_is_refused(base: Path, tmp_path: Path, name: str) -> None
     tensors, state = contents(base)
     REFUSED[name](tensors, state)
     forge(tmp_path / "m", tensors, state)
-    with pytest.raises(MuteError, match=r"damaged or was not written by mute") as caught:
+    with pytest.raises(MuteError, match=r"damaged or not a model") as caught:
         mute.load(tmp_path / "m")
     assert str(tmp_path / "m") in str(caught.value)
 
@@ -469,7 +457,7 @@ def test_wrong_density_is_refused(rbig: Path, tmp_path: Path, name: str) -> None
     tensors, state = contents(rbig)
     RBIG_REFUSED[name](tensors, state)
     forge(tmp_path / "m", tensors, state, "RBIG")
-    with pytest.raises(MuteError, match=r"damaged or was not written by mute"):
+    with pytest.raises(MuteError, match=r"damaged or not a model"):
         mute.load(tmp_path / "m")
 
 

@@ -208,14 +208,14 @@ def edit_json(folder, **changes):
 
 DAMAGES = {
     "no folder": (shutil.rmtree, "does not exist"),
-    "no json": (lambda f: (f / "model.json").unlink(), "has no model.json"),
-    "no map": (lambda f: (f / "map.safetensors").unlink(), "map.safetensors cannot be read"),
-    "no decoder": (lambda f: (f / "decoder.safetensors").unlink(), "decoder.safetensors cannot be read"),
-    "broken json": (lambda f: (f / "model.json").write_text("{"), "damaged or not mute's"),
-    "json list": (lambda f: (f / "model.json").write_text("[]"), "damaged or not mute's"),
-    "other format": (lambda f: edit_json(f, format="x"), "damaged or not mute's"),
+    "no json": (lambda f: (f / "model.json").unlink(), "model.json does not exist"),
+    "no map": (lambda f: (f / "map.safetensors").unlink(), "map.safetensors does not exist"),
+    "no decoder": (lambda f: (f / "decoder.safetensors").unlink(), "decoder.safetensors does not exist"),
+    "broken json": (lambda f: (f / "model.json").write_text("{"), "damaged or not a folder written by"),
+    "json list": (lambda f: (f / "model.json").write_text("[]"), "damaged or not a folder written by"),
+    "other format": (lambda f: edit_json(f, format="x"), "damaged or not a folder written by"),
     "version": (lambda f: edit_json(f, version=99), "format version 99, this mute reads version 1"),
-    "encoder": (lambda f: edit_json(f, encoder=3), "damaged or was not written by mute"),
+    "encoder": (lambda f: edit_json(f, encoder=3), "damaged or not a folder written by"),
     "sums": (lambda f: edit_json(f, sha256={"../x": "0"}), "does not match its checksum"),
     "method": (lambda f: edit_json(f, method="LEACE"), "not what model.json says"),
     "decoder": (lambda f: edit_json(f, decoder={"kind": "os", "meta": {}}), "there is no decoder 'os'"),
@@ -234,7 +234,7 @@ def test_damaged_folders_are_refused(encoder, model, tmp_path, name):
     assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
 
 
-@pytest.mark.parametrize("at", ["_write_arrays", "_digest", "_put"])
+@pytest.mark.parametrize("at", ["write_arrays", "sha256_of_file", "_put"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
 def test_an_interrupted_save_leaves_the_old_model(encoder, model, tmp_path, monkeypatch, at, error):
     place = tmp_path / "model"

@@ -8,6 +8,7 @@ import numpy as np
 
 from mute.datasets.dataset import Dataset
 from mute.datasets.papers.glove import read_glove_pickles
+from mute.storage.container import read_arrays
 
 __all__ = ["load_glove_gender"]
 
@@ -70,18 +71,15 @@ def load_glove_gender(path: str | os.PathLike[str] | None = None) -> Dataset:
     >>> words.rows("test").X.shape
     (3600, 100)
     """
-    from safetensors import safe_open
-
     if path is not None:
         return read_glove_pickles(path)
-    shipped = files("mute.datasets") / "glove_gender.safetensors"
-    with as_file(shipped) as file, safe_open(file, framework="numpy") as stored:
-        provenance = json.loads(stored.metadata()["provenance"])
-        text = stored.get_tensor("words").tobytes().decode("utf-8")
-        return Dataset(
-            X=stored.get_tensor("vectors").astype(np.float32),
-            z=np.array(provenance["labels"])[stored.get_tensor("label")],
-            names=np.array(text.split("\n")),
-            split=np.array(provenance["splits"])[stored.get_tensor("split")],
-            provenance=provenance,
-        )
+    with as_file(files("mute.datasets") / "glove_gender.safetensors") as shipped:
+        metadata, stored = read_arrays(shipped, "the words of this package")
+    provenance = json.loads(metadata["provenance"])
+    return Dataset(
+        X=stored["vectors"].astype(np.float32),
+        z=np.array(provenance["labels"])[stored["label"]],
+        names=np.array(stored["words"].tobytes().decode("utf-8").split("\n")),
+        split=np.array(provenance["splits"])[stored["split"]],
+        provenance=provenance,
+    )

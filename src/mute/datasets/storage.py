@@ -2,13 +2,15 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.storage.files import write_atomically
+from mute.storage.container import read_arrays, reading, write_arrays
 
 if TYPE_CHECKING:
     from mute.datasets.dataset import Dataset
@@ -33,8 +35,7 @@ def read_dataset(path: str | os.PathLike[str]) -> "Dataset":
     """Read a data set; see `Dataset.open`."""
     from mute.datasets.dataset import Dataset
 
-    tensors, about = _read(path, "dataset")
-    try:
+    with _opened(path, "dataset") as (tensors, about):
         labels = about["labels"]
         if not np.isfinite(tensors["X"]).all():
             raise MuteError("X has values that are not finite")
@@ -44,8 +45,6 @@ def read_dataset(path: str | os.PathLike[str]) -> "Dataset":
             provenance=dict(about["provenance"]),
             **{name: np.array(values)[_checked(name, tensors[name], len(values))] for name, values in labels.items()},
         )
-    except (MuteError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise _damaged(path, error) from error
 
 
 def write_words(words: list[str], vectors: NDArray[np.float32], path: str | os.PathLike[str]) -> None:
@@ -55,14 +54,11 @@ def write_words(words: list[str], vectors: NDArray[np.float32], path: str | os.P
 
 def read_words(path: str | os.PathLike[str]) -> tuple[list[str], NDArray[np.float32]]:
     """Read what `write_words` wrote."""
-    tensors, _ = _read(path, "words")
-    try:
+    with _opened(path, "words") as (tensors, _):
         words, vectors = _unpack(tensors), tensors["vectors"]
         if vectors.ndim != 2 or len(vectors) != len(words):
             raise MuteError(f"{len(words)} words have vectors of shape {vectors.shape}")
         return words, vectors
-    except (MuteError, KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, error) from error
 
 
 def _codes(name: str, column: NDArray[Any]) -> tuple[list[Any], NDArray[np.int32]]:
@@ -100,37 +96,21 @@ def _unpack(tensors: dict[str, NDArray[Any]]) -> list[str]:
 
 
 def _write(path: str | os.PathLike[str], kind: str, tensors: dict[str, NDArray[Any]], about: dict[str, Any]) -> None:
-    from safetensors.numpy import save
-
     try:
         text = json.dumps({"format": kind, "version": _VERSION, **about})
     except (TypeError, ValueError) as error:
         raise MuteError(f"the provenance cannot be written as JSON: {error}") from error
-    # One metadata key only: safetensors does not promise an order for several, and the bytes would differ by run.
-    content = save({name: np.ascontiguousarray(array) for name, array in tensors.items()}, metadata={"mute": text})
-    with write_atomically(path) as file:
-        file.write(content)
+    write_arrays(path, tensors, {"mute": text})
 
 
-def _read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as stored:
-            about = json.loads((stored.metadata() or {})["mute"])
-            if about["format"] != kind:
-                raise MuteError(f"it is a {about['format']}, not a {kind}")
-            if about["version"] != _VERSION:
-                raise MuteError(f"it has version {about['version']}, this mute reads {_VERSION}; update mute")
-            return {name: stored.get_tensor(name) for name in stored.keys()}, about  # noqa: SIM118  (no mapping)
-    except FileNotFoundError:
-        raise MuteError(f"{path} does not exist; give the path of a file written by mute") from None
-    except OSError as error:
-        raise MuteError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (SafetensorError, MuteError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: str | os.PathLike[str], error: Exception) -> MuteError:
-    said = str(error) if isinstance(error, MuteError) else f"{type(error).__name__}: {error}"
-    return MuteError(f"{path} is damaged or no data of mute: {said}")
+@contextmanager
+def _opened(path: str | os.PathLike[str], kind: str) -> Iterator[tuple[dict[str, NDArray[Any]], dict[str, Any]]]:
+    """Arrays and description of a file of this kind; what is wrong with them is said of the file."""
+    with reading(path, f"a {kind} file of mute"):
+        metadata, tensors = read_arrays(path, f"a {kind} file of mute")
+        about = json.loads(metadata["mute"])
+        if about["format"] != kind:
+            raise MuteError(f"it is a {about['format']}, not a {kind}")
+        if about["version"] != _VERSION:
+            raise MuteError(f"{path} has version {about['version']}, this mute reads {_VERSION}; update mute")
+        yield tensors, about

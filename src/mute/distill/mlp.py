@@ -141,7 +141,9 @@ class MLPSurrogate(Trained):
         },
         "fast": {"n_layers": 3},
     }
-    _STORED: ClassVar[dict[str, str]] = {"weights_": "arrays", "history_": "plain", "fidelity_": "plain"}
+    _STORED: ClassVar[dict[str, str]] = {
+        "weights_": "arrays", "history_": "plain", "fidelity_": "plain", "router_": "router",
+    }  # fmt: skip
 
     router_: NetworkRouter | None
     routing_: RoutingReport | None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,9 +14,8 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from mute.errors import MuteError
-from mute.estimators.persistence import save
+from mute.estimators.persistence import Stored
 from mute.estimators.progress import Callback, check_callbacks
-from mute.estimators.state import concept_state, restore_concept
 from mute.estimators.tensors import check_tensor, run_on
 from mute.rows.detect import come_in_blocks, is_dask, is_tensor, to_host
 from mute.rows.reductions import FirstScan
@@ -53,7 +51,7 @@ def digest_of_rows(X: NDArray) -> str:
     return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
-class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class Estimator(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A transformer that keeps width and precision, reports progress and can be stored.
 
     Every public method that takes rows goes through `_apply`. It accepts arrays, torch tensors and rows in blocks, and
@@ -65,17 +63,6 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     # What each setting may be; `check_parameters` refuses the rest before a fit.
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
-
-    def save(self, path: str | Path, *, about: Mapping[str, str] | None = None) -> None:
-        """Write the fitted estimator to one safetensors file; `mute.load` reads it back.
-
-        Parameters
-        ----------
-        path : str or path-like
-        about : mapping of str to str, optional
-            What else the file shall say of its origin, such as the name of the table it was fitted on.
-        """
-        save(self, path, about=about or {})
 
     def _remember_rows(self, X: Any, sha256: str, **more: Any) -> None:
         """Keep for the file what the estimator was fitted on: shape, precision and a hash of the rows."""
@@ -166,10 +153,7 @@ class ConceptEstimator(Estimator):
       ``concept_type="continuous"``, numbers of shape (n, m)), after `_check_settings`, and may give the hash of the
       rows;
     - ``_erase(X)``, from checked rows to erased rows of the same precision;
-    - `_STORED`, the fitted attributes that make up the method, for its file. Each has its axes, in names: "D" is the
-      number of columns, "K" that of the classes, any other name stands for one number throughout. An axis list that
-      begins with "network" names the input of a `Network`; "arrays" stands for arrays by their names, of shapes that
-      ``_check_restored`` checks, and "plain" for what JSON can hold.
+    - `_STORED`, the fitted attributes that make up the method, for its file; see `Stored`.
 
     Attributes
     ----------
@@ -180,7 +164,7 @@ class ConceptEstimator(Estimator):
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
     # Whether `fit` takes rows block by block; `_learn_from` then learns from a store of them.
     fits_on_blocks: ClassVar[bool] = False
-    _STORED: ClassVar[dict[str, str]] = {}
+    _LABELLED = True
 
     @classmethod
     def from_preset(cls, name: str, **settings: Any) -> Self:
@@ -362,16 +346,6 @@ class ConceptEstimator(Estimator):
         if self._encoder.holds(target) or isinstance(target, str) or not hasattr(target, "__len__"):
             return np.full(n_rows, self._encoder.encode_one(target, "target"))
         return self._encode(target, n_rows, "target")
-
-    def _to_artifact(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
-        return concept_state(self)
-
-    @classmethod
-    def _from_artifact(cls, tensors: dict[str, NDArray], state: dict[str, Any]) -> Self:
-        return restore_concept(cls, tensors, state)
-
-    def _check_restored(self) -> None:
-        """Refuse arrays of a file that fit together but not the mathematics."""
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -1,71 +1,216 @@
-"""Artefacts: one safetensors file holding arrays and JSON. Reading one never runs code.
+"""A fitted estimator as one safetensors file. Reading a file never runs code.
 
-The file is checked as a stranger's would be: header, shapes, dtypes, a checksum of every array, and then, in
-`mute.estimators.artifacts`, what the mathematics needs. Arrays stay in the file and are mapped into memory.
+A class declares in `_STORED` which fitted attributes make it up; `Stored.save` and `load` do the rest. A file is
+checked as a stranger's would be: header, checksums, shapes and precisions, and then what the mathematics needs.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
-import mmap
 import os
 import platform
-import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.estimators.registry import HOMES, class_of
-from mute.rows.threads import for_each, resolve_threads
-from mute.storage.files import write_atomically
+from mute.estimators.state import (
+    arrays_of_flow,
+    check_all_finite,
+    flow_from,
+    labels_from_json,
+    labels_to_json,
+    parameters_from,
+    plain_parameters,
+    router_from,
+    router_state,
+)
+from mute.flow.diagnostics import Diagnostics
+from mute.flow.network import Network
+from mute.flow.stopping import stopping_from_json
+from mute.rows.validation import LabelEncoder
+from mute.storage.container import checksums, read_arrays, reading, text_checksum, write_arrays
 
-__all__ = ["FORMAT_VERSION", "describe", "load", "save"]
+__all__ = ["FORMAT_VERSION", "Stored", "describe", "load"]
 
 FORMAT_VERSION = 1
 
-_DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
-_MAX_HEADER = 100_000_000
-_CHUNK = 4 << 20
+_WHAT = "a model written by `save` or `mute fit`"
+_KINDS = ("plain", "arrays", "network", "flow", "router", "diagnostics", "stopping", "origin")
 
 
-def save(estimator: Any, path: str | os.PathLike[str], *, about: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Write a fitted estimator to `path`, whole or not at all; `about` goes to what the file says of its origin."""
-    from sklearn.utils.validation import check_is_fitted
+class Stored:
+    """An estimator that can be stored, as its class declares it.
 
-    check_is_fitted(estimator)
-    tensors, state = estimator._to_artifact()
-    tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    meta = {
-        "format": "mute",
-        "version": FORMAT_VERSION,
-        "kind": type(estimator).__name__,
-        "state": state,
-        "provenance": _provenance(estimator) | dict(about),
-        "sha256": _checksums(tensors),
-    }
-    described = json.dumps(meta, allow_nan=True)
-    header: dict[str, Any] = {"__metadata__": {"mute": described, "sha256": _text_checksum(described)}}
-    offset = 0
-    names = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
-    for name in names:
-        array = tensors[name]
-        dtype = next(code for code, known in _DTYPES.items() if known == array.dtype)
-        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [offset, offset + array.nbytes]}
-        offset += array.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with write_atomically(path) as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for name in names:
-            if tensors[name].size:  # an empty array has no bytes to view
-                file.write(memoryview(tensors[name]).cast("B"))
+    `_STORED` lists the fitted attributes that make up the method. Each has its axes, in names: "D" is the number of
+    columns, "K" that of the classes, any other name stands for one number throughout, and a number for itself. Or it
+    has a kind:
+
+    - "network D", a `Network` and the axis of its input;
+    - "flow T K D", a `Flow` and its layers, classes and columns;
+    - "arrays", arrays by their names, of shapes that ``_check_restored`` checks;
+    - "plain", what JSON can hold;
+    - "router", "diagnostics", "stopping", and "origin" for what the estimator was fitted on. Every estimator stores its
+      origin, and every one with a router its router: both need to be listed only where their place in the file matters.
+
+    The name in the file is that of the attribute, unless ``as`` gives another one.
+    """
+
+    _STORED: ClassVar[dict[str, str]] = {}
+    # Whether a file has labels; those of a continuous concept are null.
+    _LABELLED: ClassVar[bool] = False
+    _encoder: LabelEncoder
+    fitted_on_: dict[str, Any]
+    routing_: Any
+
+    def save(self, path: str | os.PathLike[str], *, about: Mapping[str, str] | None = None) -> None:
+        """Write the fitted estimator to one safetensors file; `mute.load` reads it back.
+
+        Parameters
+        ----------
+        path : str or path-like
+        about : mapping of str to str, optional
+            What else the file shall say of its origin, such as the name of the table it was fitted on.
+        """
+        import sklearn
+        from sklearn.utils.validation import check_is_fitted
+
+        import mute
+
+        check_is_fitted(self)
+        tensors, state = self._to_artifact()
+        meta = {
+            "format": "mute",
+            "version": FORMAT_VERSION,
+            "kind": type(self).__name__,
+            "state": state,
+            "provenance": {
+                "mute": mute.__version__,
+                "numpy": np.__version__,
+                "scikit-learn": sklearn.__version__,
+                "python": platform.python_version(),
+                **self.fitted_on_,
+                **(about or {}),
+            },
+            "sha256": checksums(tensors),
+        }
+        described = json.dumps(meta)
+        write_arrays(path, tensors, {"mute": described, "sha256": text_checksum(described)})
+
+    @classmethod
+    def _declared(cls) -> Iterator[tuple[str, str, str, list[str]]]:
+        """For each stored attribute its name, the name in the file, the kind and the axes."""
+        stored = cls._STORED if "fitted_on_" in cls._STORED else {"fitted_on_": "origin", **cls._STORED}
+        if hasattr(cls, "route"):
+            stored = {**stored, "router_": "router"}
+        for attribute, said in stored.items():
+            said, _, name = said.partition(" as ")
+            kind, *axes = said.split()
+            yield attribute, name or attribute, *((kind, axes) if kind in _KINDS else ("array", said.split()))
+
+    def _to_artifact(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        """Arrays and plain state."""
+        tensors: dict[str, NDArray] = {}
+        state: dict[str, Any] = {}
+        if self._LABELLED:
+            state["classes"] = labels_to_json(self._encoder.classes) if hasattr(self, "classes_") else None
+        state |= {"parameters": plain_parameters(self), "feature_names": [*getattr(self, "feature_names_in_", ())]}
+        for attribute, name, kind, _ in self._declared():
+            value = getattr(self, attribute)
+            match kind:
+                case "plain":
+                    state[name] = value
+                case "origin":
+                    state["fitted_on"] = value
+                case "arrays":
+                    state[name] = list(value)
+                    tensors |= {f"{name}.{key}": array for key, array in value.items()}
+                case "network":
+                    state[name] = len(value)
+                    tensors |= value.arrays(name)
+                case "flow":
+                    tensors |= arrays_of_flow(value)
+                case "router":
+                    arrays, about = router_state(value, self.routing_)
+                    tensors, state = tensors | arrays, state | about
+                case "diagnostics":
+                    state["diagnostics"] = None if value is None else list(value.sets)
+                    tensors |= {} if value is None else {"diagnostics": value.figures}
+                case "stopping":
+                    state["stopping"] = None if value is None else asdict(value)
+                case _:
+                    tensors[name] = value
+        return tensors, state
+
+    @classmethod
+    def _from_artifact(cls, tensors: dict[str, NDArray], state: dict[str, Any]) -> Self:
+        """The estimator that a file holds, its arrays checked against the axes that the class declares."""
+        new: Any = cls(**parameters_from(state["parameters"], marginal="flow_" in cls._STORED))
+        names, sizes = state["feature_names"], dict[str, int]()
+        columns = len(names) or dict(state["fitted_on"]).get("columns")
+        if columns is not None:
+            sizes["D"] = columns
+        if cls._LABELLED and not new._continuous():
+            new._encoder = labels_from_json(state["classes"])
+            new.classes_ = new._encoder.as_array()
+            sizes["K"] = len(new._encoder)
+
+        def check_shape(name: str, axes: list[str], shape: tuple[int, ...]) -> None:
+            if len(shape) != len(axes):
+                raise MuteError(f"{name} has the wrong number of axes")
+            for axis, size in zip(axes, shape, strict=True):
+                if (int(axis) if axis.isdecimal() else sizes.setdefault(axis, size)) != size:
+                    raise MuteError(f"the shape of {name} does not fit the others")
+
+        # Networks and routers go last, when all sizes are known.
+        for attribute, name, kind, axes in sorted(cls._declared(), key=lambda one: one[2] in ("network", "router")):
+            value: Any
+            match kind:
+                case "plain":
+                    value = state[name]
+                case "origin":
+                    value = dict(state["fitted_on"])
+                case "arrays":
+                    value = {str(key): tensors[f"{name}.{key}"] for key in state[name]}
+                    check_all_finite(value)
+                case "network":
+                    value = Network.from_arrays(tensors, name, state[name], sizes[axes[0]])
+                case "flow":
+                    value = flow_from(tensors)
+                    check_shape("its flow", axes, value.values.shape[:3])
+                case "router":
+                    value, new.routing_ = router_from(tensors, state, sizes["D"], sizes["K"])
+                case "diagnostics":
+                    value = None
+                    if state["diagnostics"] is not None:
+                        sets = tuple(map(str, state["diagnostics"]))
+                        value = Diagnostics.from_arrays(tensors[kind], sets, new._encoder.classes, sizes["T"])
+                case "stopping":
+                    value = None if state["stopping"] is None else stopping_from_json(state["stopping"])
+                case _:
+                    value = tensors[name]
+                    check_shape(name, axes, value.shape)
+                    check_all_finite({name: value})
+            setattr(new, attribute, value)
+        new.n_features_in_ = new._n_features_out = d = sizes["D"]
+        if names:
+            if not isinstance(names, list) or len(names) != d or not all(isinstance(name, str) for name in names):
+                raise MuteError("its feature names do not fit its maps")
+            new.feature_names_in_ = np.array(names, object)
+        new._check_restored()
+        restored: Self = new
+        return restored
+
+    def _check_restored(self) -> None:
+        """Refuse arrays of a file that fit together but not the mathematics, and set what follows from them."""
+
+    def _set_router(self, classifier: Any) -> None:
+        raise MuteError(f"{type(self).__name__} has no router; load it without router=")
 
 
 def load(path: str | os.PathLike[str], *, router: Any = None) -> Any:
@@ -93,25 +238,19 @@ def load(path: str | os.PathLike[str], *, router: Any = None) -> Any:
     >>> import tempfile, numpy as np, mute
     >>> X = np.random.default_rng(0).normal(size=(500, 2))
     >>> model = mute.RBIG(n_iterations=3).fit(X)
-    >>> path = tempfile.mkdtemp() + "/model.safetensors"
-    >>> model.save(path)
-    >>> bool((mute.load(path).transform(X) == model.transform(X)).all())
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(f"{folder}/model.safetensors")
+    ...     again = mute.load(f"{folder}/model.safetensors")
+    >>> bool((again.transform(X) == model.transform(X)).all())
     True
     """
     meta, tensors = _read(path)
     kind = meta["kind"]
     if kind not in HOMES:
-        raise MuteError(f"{path} holds a {kind!r}, which this version of mute does not know")
-    cls = class_of(kind)
-    try:
-        estimator = cls._from_artifact(tensors, meta["state"])
-    except MuteError as error:
-        raise MuteError(f"{path} is damaged or was not written by mute: {error}") from error
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as error:
-        raise MuteError(f"{path} is damaged or was not written by mute: {type(error).__name__}: {error}") from error
+        raise MuteError(f"{path} holds a {kind!r}, which this version of mute does not know; update mute")
+    with reading(path, _WHAT):
+        estimator: Stored = class_of(kind)._from_artifact(tensors, meta["state"])
     if router is not None:
-        if not hasattr(estimator, "_set_router"):
-            raise MuteError(f"{path} holds a {kind}, which has no router; load it without router=")
         estimator._set_router(router)
     return estimator
 
@@ -125,106 +264,24 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray]]:
     """Metadata and arrays of the file, checked for integrity."""
+    metadata, tensors = read_arrays(path, _WHAT, mapped=True)
     try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size < 8:
-                raise MuteError(f"{path} is not a model: it has only {size} bytes")
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except IsADirectoryError:
-        raise MuteError(f"{path} is a directory, not a model") from None
-    except FileNotFoundError:
-        raise MuteError(f"{path} does not exist; give the path of a model written by `save` or `mute fit`") from None
-    except OSError as error:
-        raise MuteError(f"{path} cannot be read: {error.strerror or error}") from error
-    header, start = _header(content, size, path)
-    try:
-        own = header.pop("__metadata__")
-        meta = json.loads(own["mute"])
+        meta = json.loads(metadata["mute"])
         version, kind, sums = meta["version"], meta["kind"], meta["sha256"]
         if meta["format"] != "mute" or not isinstance(kind, str) or not isinstance(sums, dict) or "state" not in meta:
             raise ValueError
     except (KeyError, TypeError, ValueError, RecursionError):
-        raise MuteError(f"{path} is a safetensors file, but not one that mute wrote") from None
+        raise MuteError(f"{path} is a safetensors file, but not one that mute wrote; give {_WHAT}") from None
     if version != FORMAT_VERSION:
         raise MuteError(
             f"{path} has format version {version!r}, this mute reads version {FORMAT_VERSION}; "
             "load it with the release that wrote it, or update mute"
         )
-    if own.get("sha256") != _text_checksum(own["mute"]):
-        raise MuteError(f"{path} is damaged: its metadata does not match its checksum; restore the file from a copy")
-    tensors = _tensors(header, content, start, path)
-    if sums != _checksums(tensors):
-        raise MuteError(f"{path} is damaged: an array does not match its checksum; restore the file from a copy")
+    with reading(path, _WHAT):
+        if metadata.get("sha256") != text_checksum(metadata["mute"]):
+            raise MuteError("its metadata does not match its checksum")
+        if any(array.dtype not in (np.float32, np.float64) for array in tensors.values()):
+            raise MuteError("it has arrays that are neither float32 nor float64")
+        if sums != checksums(tensors):
+            raise MuteError("an array does not match its checksum")
     return meta, tensors
-
-
-def _header(content: mmap.mmap, size: int, path: Any) -> tuple[dict[str, Any], int]:
-    length = struct.unpack("<Q", content[:8])[0]
-    if not 2 <= length <= min(_MAX_HEADER, size - 8):
-        raise MuteError(f"{path} is not a safetensors file, or it is cut short")
-    try:
-        header = json.loads(content[8 : 8 + length])
-        if not isinstance(header, dict):
-            raise ValueError
-    except (ValueError, RecursionError):
-        raise MuteError(f"{path} is not a safetensors file: its header cannot be read") from None
-    return header, 8 + length
-
-
-def _tensors(header: dict[str, Any], content: mmap.mmap, start: int, path: Any) -> dict[str, NDArray]:
-    tensors: dict[str, NDArray] = {}
-    spans = []
-    try:
-        for name, entry in header.items():
-            dtype, shape, (begin, end) = _DTYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
-            whole = all(type(v) is int and v >= 0 for v in (*shape, begin, end))
-            if not whole or end - begin != math.prod(shape) * dtype.itemsize or start + end > len(content):
-                raise ValueError
-            spans.append((begin, end))
-            tensors[name] = np.frombuffer(content, dtype, math.prod(shape), start + begin).reshape(shape)
-    except (KeyError, TypeError, ValueError):
-        raise MuteError(f"{path} is damaged: its header does not fit its content") from None
-    # The arrays must fill the file exactly: nothing shared, nothing hidden.
-    spans.sort()
-    ends = [0, *(end for _, end in spans)]
-    if any(begin != end for (begin, _), end in zip(spans, ends, strict=False)) or start + ends[-1] != len(content):
-        raise MuteError(f"{path} is damaged: it is cut short, or has bytes that belong to no array")
-    return tensors
-
-
-def _text_checksum(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
-
-
-def _checksums(tensors: dict[str, NDArray]) -> dict[str, str]:
-    """For each array the SHA-256 of the SHA-256s of its chunks, so that all cores hash (it releases Python's lock)."""
-    chunks = []
-    for name, array in tensors.items():
-        content = memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
-        chunks += [(name, content[s : s + _CHUNK]) for s in range(0, max(len(content), 1), _CHUNK)]
-    digests: list[bytes] = [b""] * len(chunks)
-
-    def hash_chunk(part: slice) -> None:
-        digests[part.start] = hashlib.sha256(chunks[part.start][1]).digest()
-
-    threads = resolve_threads(None) if sum(a.nbytes for a in tensors.values()) > _CHUNK else 1
-    for_each(hash_chunk, [slice(i, i + 1) for i in range(len(chunks))], threads)
-    sums = {name: hashlib.sha256() for name in tensors}
-    for (name, _), digest in zip(chunks, digests, strict=True):
-        sums[name].update(digest)
-    return {name: total.hexdigest() for name, total in sums.items()}
-
-
-def _provenance(estimator: Any) -> dict[str, Any]:
-    import sklearn
-
-    import mute
-
-    return {
-        "mute": mute.__version__,
-        "numpy": np.__version__,
-        "scikit-learn": sklearn.__version__,
-        "python": platform.python_version(),
-        **estimator.fitted_on_,
-    }

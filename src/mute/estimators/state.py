@@ -1,10 +1,8 @@
-"""What of an estimator goes into a file whatever its method: settings, labels, columns, router, declared arrays.
-
-After the container (`mute.estimators.persistence`) has vouched for the bytes, everything is checked here on the way in.
-"""
+"""What several kinds of estimators store: labels, settings, a flow, a router. Each is checked on the way in."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -12,110 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.flow.flow import Flow
+from mute.flow.marginals import Histogram, Quantile
 from mute.flow.network import Network
 from mute.flow.routing import NetworkRouter, RoutingReport
+from mute.rows.threads import for_each, resolve_threads
 from mute.rows.validation import LabelEncoder, check_whole_number, label_array
 
 __all__ = [
+    "arrays_of_flow",
     "check_all_finite",
-    "concept_state",
-    "feature_names",
+    "flow_from",
     "labels_from_json",
     "labels_to_json",
     "parameters_from",
     "plain_parameters",
-    "restore_concept",
-    "restore_features",
-    "restore_router",
+    "router_from",
     "router_state",
 ]
-
-
-def concept_state(estimator: Any) -> tuple[dict[str, NDArray], dict[str, Any]]:
-    """Arrays and plain state of a fitted method, as its ``_STORED`` lists them."""
-    tensors: dict[str, NDArray] = {}
-    state: dict[str, Any] = {
-        "classes": labels_to_json(estimator._encoder.classes) if hasattr(estimator, "classes_") else None,
-        "parameters": plain_parameters(estimator),
-        "feature_names": feature_names(estimator),
-        "fitted_on": estimator.fitted_on_,
-    }
-    for name, axes in estimator._STORED.items():
-        value = getattr(estimator, name)
-        if axes == "plain":
-            state[name] = value
-        elif axes.startswith("network"):
-            tensors |= value.arrays(name)
-            state[name] = len(value)
-        elif axes == "arrays":
-            tensors |= {f"{name}.{key}": array for key, array in value.items()}
-            state[name] = list(value)
-        else:
-            tensors[name] = value
-    if hasattr(estimator, "router_"):
-        arrays, more = router_state(estimator)
-        tensors, state = tensors | arrays, state | more
-    return tensors, state
-
-
-def restore_concept(cls: type, tensors: dict[str, NDArray], state: dict[str, Any]) -> Any:
-    """The estimator that a file holds, its arrays checked against the axes of ``_STORED``."""
-    estimator: Any = cls(**parameters_from(state["parameters"]))
-    sizes: dict[str, int] = {"D": len(state["feature_names"]) or state["fitted_on"]["columns"]}
-    if state["classes"] is not None:
-        estimator._encoder = labels_from_json(state["classes"])
-        estimator.classes_ = estimator._encoder.as_array()
-        sizes["K"] = len(estimator._encoder)
-    stored = {name: axes.split() for name, axes in estimator._STORED.items()}
-    for name, axes in stored.items():
-        if axes == ["plain"]:
-            setattr(estimator, name, state[name])
-        elif axes == ["arrays"]:
-            arrays = {str(key): tensors[f"{name}.{key}"] for key in state[name]}
-            check_all_finite(**arrays)
-            setattr(estimator, name, arrays)
-        elif axes[0] != "network":
-            array = tensors[name]
-            if array.ndim != len(axes):
-                raise MuteError(f"{name} has the wrong number of axes")
-            if any(sizes.setdefault(axis, size) != size for axis, size in zip(axes, array.shape, strict=True)):
-                raise MuteError(f"the shape of {name} does not fit the others")
-            check_all_finite(**{name: array})
-            setattr(estimator, name, array)
-    for name, axes in stored.items():
-        if axes[0] == "network":
-            setattr(estimator, name, Network.from_arrays(tensors, name, state[name], sizes[axes[1]]))
-    if "router_layers" in state:
-        restore_router(estimator, tensors, state, sizes["D"], sizes["K"])
-    restore_features(estimator, sizes["D"], state["feature_names"])
-    estimator.fitted_on_ = dict(state["fitted_on"])
-    estimator._check_restored()
-    return estimator
-
-
-def router_state(estimator: Any) -> tuple[dict[str, NDArray], dict[str, Any]]:
-    """Arrays and plain state of the router of an estimator."""
-    router = estimator.router_
-    if router is not None and not isinstance(router, NetworkRouter):
-        raise MuteError(
-            f"a router of type {type(router.classifier).__name__} cannot be stored without running code on "
-            "load; store the oracle part with `eraser.without_router().save(path)` and give the router back with "
-            '`mute.load(path, router=classifier)`, or fit with router="mlp" or "logistic"'
-        )
-    return {} if router is None else router.arrays("router"), {
-        "router_layers": 0 if router is None else len(router),
-        "routing": None if estimator.routing_ is None else estimator.routing_.to_json(),
-    }
-
-
-def restore_router(estimator: Any, tensors: dict[str, NDArray], state: dict[str, Any], d: int, k: int) -> None:
-    """Give a loaded estimator its router."""
-    layers, estimator.router_ = state["router_layers"], None
-    if layers != 0 or type(layers) is not int:
-        estimator.router_ = NetworkRouter.from_arrays(tensors, "router", layers, d)
-        if estimator.router_.n_outputs != k:
-            raise MuteError("its router does not fit its labels")
-    estimator.routing_ = None if state["routing"] is None else RoutingReport.from_json(state["routing"], k)
 
 
 def labels_to_json(labels: tuple[Any, ...]) -> list[Any]:
@@ -152,15 +64,15 @@ def _label_from_json(value: Any) -> Any:
 
 
 def plain_parameters(estimator: Any) -> dict[str, Any]:
-    """The settings that JSON can hold; a classifier given as router, or a random generator, is left out.
+    """The settings that JSON can hold.
 
-    So are folders, which are those of the machine that it was fitted on.
+    A classifier given as router and a random generator are left out, and so are folders, which belong to the machine
+    of the fit.
     """
     settings = {n: v for n, v in estimator.get_params(deep=False).items() if n not in ("scratch", "resume")}
     for name, value in settings.items():
         if hasattr(value, "__dataclass_fields__"):  # a marginal
-            options = {option: _plain(v) for option, v in asdict(value).items()}
-            settings[name] = {type(value).__name__: options}
+            settings[name] = {type(value).__name__: {option: _plain(v) for option, v in asdict(value).items()}}
     if not isinstance(settings.get("router"), str | None):
         settings["router"] = "mlp"
     if not isinstance(settings.get("random_state"), int | np.integer | None):
@@ -172,29 +84,91 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def parameters_from(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a file, as the constructor takes them."""
+def parameters_from(settings: dict[str, Any], *, marginal: bool) -> dict[str, Any]:
+    """The settings of a file, as the constructor takes them; those of a flow have a marginal."""
     settings = dict(settings)
     check_whole_number("n_threads", settings.get("n_threads"), or_none=True)
+    if marginal and isinstance(settings["marginal"], dict):
+        ((name, options),) = settings["marginal"].items()
+        settings["marginal"] = {"Histogram": Histogram, "Quantile": Quantile}[name](**options)
     return settings
 
 
-def check_all_finite(**arrays: NDArray) -> None:
+def router_state(router: Any, report: RoutingReport | None) -> tuple[dict[str, NDArray], dict[str, Any]]:
+    """Arrays and plain state of a router and its report."""
+    if router is not None and not isinstance(router, NetworkRouter):
+        raise MuteError(
+            f"a router of type {type(router.classifier).__name__} cannot be stored without running code on "
+            "load; store the oracle part with `eraser.without_router().save(path)` and give the router back with "
+            '`mute.load(path, router=classifier)`, or fit with router="mlp" or "logistic"'
+        )
+    return {} if router is None else router.arrays("router"), {
+        "router_layers": 0 if router is None else len(router),
+        "routing": None if report is None else report.to_json(),
+    }
+
+
+def router_from(
+    tensors: dict[str, NDArray], state: dict[str, Any], d: int, k: int
+) -> tuple[Network | None, RoutingReport | None]:
+    """The router of a file and its report, for `d` columns and `k` classes."""
+    layers, report, router = state["router_layers"], state["routing"], None
+    if layers != 0 or type(layers) is not int:
+        router = NetworkRouter.from_arrays(tensors, "router", layers, d)
+        if router.n_outputs != k:
+            raise MuteError("its router does not fit its labels")
+    return router, None if report is None else RoutingReport.from_json(report, k)
+
+
+def check_all_finite(arrays: dict[str, NDArray]) -> None:
+    """Refuse arrays with values that are not finite."""
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise MuteError(f"{name} has values that are not finite")
 
 
-def feature_names(estimator: Any) -> list[str]:
-    """Names of the columns the estimator was fitted on, if they had any."""
-    return list(getattr(estimator, "feature_names_in_", ()))
+def arrays_of_flow(flow: Flow) -> dict[str, NDArray]:
+    """The arrays of a flow under their names in a file."""
+    return {f"flow.{name}": getattr(flow, name) for name in Flow.arrays()}
 
 
-def restore_features(estimator: Any, n_features: int, names: Any) -> None:
-    """Give a loaded estimator the width and the column names it was fitted on."""
-    estimator.n_features_in_ = estimator._n_features_out = n_features
-    if not names:
-        return
-    if not isinstance(names, list) or len(names) != n_features or not all(isinstance(name, str) for name in names):
-        raise MuteError("its feature names do not fit its maps")
-    estimator.feature_names_in_ = np.array(names, object)
+def flow_from(tensors: dict[str, NDArray]) -> Flow:
+    """The flow of a file: its rotations are orthogonal and its marginals increase strictly."""
+    arrays = {name: tensors[f"flow.{name}"] for name in Flow.arrays()}
+    rotations, values = arrays["rotations"], arrays["values"]
+    if rotations.ndim != 3 or values.ndim != 4 or values.shape[3] < 2 or 0 in rotations.shape + values.shape:
+        raise MuteError("its tables have the wrong number of axes")
+    t, d, _ = rotations.shape
+    k = values.shape[1]
+    shapes = {"center": (d,), "scale": (d,), "rotations": (t, d, d), "origin": (t, k, d), "step": (t, k, d)}
+    shapes["values"] = (t, k, d, values.shape[3])
+    wrong = [name for name, shape in shapes.items() if arrays[name].shape != shape]
+    if wrong or len({a.dtype for a in arrays.values()}) != 1:
+        raise MuteError(f"the shapes or precisions of its arrays do not fit together: {', '.join(wrong) or 'dtype'}")
+    check_all_finite({name: arrays[name] for name in ("center", "scale", "origin", "step")})
+    if (arrays["scale"] <= 0).any() or (arrays["step"] <= 0).any():
+        raise MuteError("scale and step must be positive")
+    _each_layer(_check_increasing, values)
+    _each_layer(_check_orthogonal, rotations)
+    return Flow(**arrays)
+
+
+def _each_layer(check: Callable[[NDArray], None], layers: NDArray) -> None:
+    threads = resolve_threads(None) if layers.nbytes > 1 << 20 else 1
+    for_each(lambda part: check(layers[part]), [slice(t, t + 1) for t in range(len(layers))], threads)
+
+
+def _check_increasing(values: NDArray) -> None:
+    # Comparisons with NaN are false; between finite ends an increasing row is finite.
+    ends = np.isfinite(values[..., 0]).all() and np.isfinite(values[..., -1]).all()
+    if not ends or not (values[..., 1:] > values[..., :-1]).all():
+        raise MuteError("a marginal is not strictly increasing")
+
+
+def _check_orthogonal(rotation: NDArray) -> None:
+    # R Rᵀ v = v for a random v: a wrong matrix passes with probability zero, at the price of reading it once.
+    v = np.random.default_rng(0).standard_normal(rotation.shape[1:2]).astype(rotation.dtype)
+    tolerance = 1e-3 if rotation.dtype == np.float32 else 1e-9
+    with np.errstate(all="ignore"):
+        if not np.abs(rotation[0] @ (v @ rotation[0]) - v).max() < tolerance:
+            raise MuteError("a rotation is not orthogonal")

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.flow.flow import Flow
 from mute.flow.stopping import StoppingRule
-from mute.storage.files import write_atomically
+from mute.storage.container import read_arrays, write_arrays
+from mute.storage.files import write_json
 
 __all__ = ["Checkpoint"]
 
@@ -23,18 +24,10 @@ _ABOUT = "fit.json"
 
 
 class Checkpoint:
-    """A folder with one small file for each finished layer.
+    """A folder with one small file for each finished layer; it is created if it does not exist.
 
-    Rows are not kept: they are carried through the finished layers again, in one pass.
-
-    Parameters
-    ----------
-    folder : path
-        Created if it does not exist.
-    about : dict
-        What makes two fits the same: rows, labels, settings.
-    seed : int
-        Of the random numbers, for a fit that begins; one that goes on has the seed that it began with.
+    Rows are not kept: they are carried through the finished layers again, in one pass. `about` is what makes two fits
+    the same: rows, labels, settings. `seed` counts for a fit that begins; a resumed fit keeps the seed it began with.
     """
 
     def __init__(self, folder: str | Path, about: dict[str, Any], seed: int) -> None:
@@ -50,8 +43,7 @@ class Checkpoint:
         if not path.exists():
             if any(self.folder.iterdir()):
                 raise MuteError(f"{folder} holds other files; give a new or empty folder to keep the layers in")
-            with write_atomically(path) as file:
-                file.write(json.dumps({"fit": about, "seed": seed}, indent=1).encode())
+            write_json(path, {"fit": about, "seed": seed})
             return
         try:
             kept = json.loads(path.read_text())
@@ -73,31 +65,26 @@ class Checkpoint:
         rng: np.random.Generator,
         stopping: StoppingRule | None,
     ) -> None:
-        """Keep layer `t` and all that the next ones need to know."""
-        from safetensors.numpy import save
-
-        arrays = {name: np.ascontiguousarray(getattr(layer, name)) for name in Flow.arrays()} | {"support": support}
+        """Keep layer `t` and all that the next layers need."""
+        arrays = {name: getattr(layer, name) for name in Flow.arrays()} | {"support": support}
         state = {
             "sha256": _checksum(arrays),
             "random": rng.bit_generator.state,
             "stopping": None if stopping is None else asdict(stopping),
         }
-        with write_atomically(self._path(t)) as file:
-            file.write(save(arrays, {"state": json.dumps(state)}))
+        write_arrays(self._path(t), arrays, {"state": json.dumps(state)})
 
     def read(self, max_layers: int) -> tuple[Flow, NDArray[np.float64], dict[str, Any]] | None:
         """The finished layers as one flow, the support, and what was known after the last of them."""
-        from safetensors import SafetensorError, safe_open
-
         layers: list[dict[str, NDArray]] = []
         while len(layers) < max_layers and (path := self._path(len(layers))).exists():
             try:
-                with safe_open(path, framework="np") as file:
-                    layers.append({name: file.get_tensor(name) for name in (*Flow.arrays(), "support")})
-                    state = json.loads(file.metadata()["state"])
+                metadata, arrays = read_arrays(path, "a layer of a fit")
+                layers.append({name: arrays[name] for name in (*Flow.arrays(), "support")})
+                state = json.loads(metadata["state"])
                 if state["sha256"] != _checksum(layers[-1]):
                     raise ValueError
-            except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError):
                 raise MuteError(
                     f"{path} is damaged; remove it and all later ones to go on from the layers before"
                 ) from None
@@ -121,6 +108,7 @@ class Checkpoint:
 
 
 def _checksum(arrays: dict[str, NDArray]) -> str:
+    # One sum over all arrays, so that folders of earlier releases can be resumed.
     total = hashlib.sha256()
     for name in sorted(arrays):
         total.update(np.ascontiguousarray(arrays[name]).data)

@@ -1,17 +1,19 @@
 """Files: written whole or not at all, and read without keeping them in memory."""
 
 import errno
+import hashlib
+import json
 import os
 import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from mute.errors import MuteError
 
-__all__ = ["check_target", "write_atomically"]
+__all__ = ["check_target", "sha256_of_file", "write_atomically", "write_json"]
 
 _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
@@ -19,20 +21,7 @@ _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 def check_target(path: str | os.PathLike[str]) -> Path:
     """Check that a file can be written at `path`, before any work is spent on its content.
 
-    Parameters
-    ----------
-    path : str or path-like
-        Where the file shall be. A symbolic link stands for the file it points to.
-
-    Returns
-    -------
-    pathlib.Path
-        The file that would be replaced or created, links resolved.
-
-    Raises
-    ------
-    MuteError
-        If the directory is missing or not writable, or `path` is a directory, a device or write-protected.
+    Returns the file that would be replaced or created, with symbolic links resolved.
     """
     target = Path(os.path.realpath(path))
     if target.is_dir():
@@ -57,33 +46,16 @@ def write_atomically(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     on a clean exit. After any exception (``KeyboardInterrupt`` included) the temporary is removed and a file that
     was at `path` before is untouched. A replaced file hands its permissions on; a new one gets the umask's.
 
-    Parameters
-    ----------
-    path : str or path-like
-        Where the file shall be.
-
-    Yields
-    ------
-    binary file
-        Seekable, open for writing.
-
-    Raises
-    ------
-    MuteError
-        If the place cannot be written or the disk is full.
+    Limits: a process killed outright (``SIGKILL``, power) leaves its temporary behind, never a half-written target.
 
     Examples
     --------
     >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> with write_atomically(folder / "model.bin") as file:
-    ...     _ = file.write(b"weights")
-    >>> (folder / "model.bin").read_bytes()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with write_atomically(f"{folder}/model.bin") as file:
+    ...         _ = file.write(b"weights")
+    ...     Path(folder, "model.bin").read_bytes()
     b'weights'
-
-    Notes
-    -----
-    Limits: a process killed outright (``SIGKILL``, power) leaves its temporary behind, never a half-written target.
     """
     target = check_target(path)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
@@ -99,7 +71,8 @@ def write_atomically(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                 file.flush()
                 os.fsync(file.fileno())
         with _explained(path):
-            _copy_mode(target, temporary)
+            with suppress(FileNotFoundError):
+                os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
             os.replace(temporary, target)
     except BaseException:
         with suppress(OSError):
@@ -114,6 +87,18 @@ def _create(temporary: Path, path: str | os.PathLike[str]) -> BinaryIO:
         return open(temporary, "xb")
 
 
+def write_json(path: str | os.PathLike[str], content: Any) -> None:
+    """Write a small JSON file, whole or not at all."""
+    with write_atomically(path) as file:
+        file.write(json.dumps(content, indent=1).encode())
+
+
+def sha256_of_file(path: str | os.PathLike[str]) -> str:
+    """The SHA-256 of all bytes of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 @contextmanager
 def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
@@ -124,11 +109,6 @@ def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
 
 def _failed(path: str | os.PathLike[str], error: OSError) -> MuteError:
     return MuteError(f"cannot write {path}: {error.strerror or error}, so make room there or choose another place")
-
-
-def _copy_mode(target: Path, temporary: Path) -> None:
-    with suppress(FileNotFoundError):
-        os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
 
 
 def _sync_directory(directory: Path) -> None:

@@ -1,6 +1,5 @@
 """Arrays that a .npy or .safetensors file stores as plain bytes."""
 
-import json
 import math
 import os
 from collections.abc import Callable, Iterator
@@ -14,15 +13,10 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.rows.matrix import Matrix, float_dtype
+from mute.storage.container import Header, from_bfloat16
 from mute.tables.readers import matrix_shape, objects_refused, pick, readable
 
 __all__ = ["Layout", "RawMatrix", "npy_layout", "safetensors_layout"]
-
-_SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"} | {
-    f"{sign}{8 * size}": f"<{sign.lower()}{size}" for sign in "IU" for size in (1, 2, 4, 8)
-}
-# The format's own limit.
-_LONGEST_HEADER = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -92,11 +86,7 @@ class RawMatrix(Matrix):
                 rows = np.empty((min(size, self.shape[0] - start), self.shape[1]), layout.dtype)
                 if file.readinto(rows.data) != rows.nbytes:
                     raise MuteError(f"{self.path} became shorter while it was read; write it again")
-                if layout.bfloat16:
-                    # A bfloat16 is the upper half of a float32.
-                    yield (rows.astype(np.uint32) << 16).view(np.float32)
-                else:
-                    yield rows.astype(self.dtype, copy=False)
+                yield from_bfloat16(rows) if layout.bfloat16 else rows.astype(self.dtype, copy=False)
 
 
 def npy_layout(path: Path) -> Layout:
@@ -126,27 +116,11 @@ def npy_layout(path: Path) -> Layout:
 
 
 def safetensors_layout(path: Path, key: str | None) -> Layout:
-    """One tensor of a .safetensors file.
-
-    The header is read and checked here, since the format's own library maps the whole file and knows no bfloat16
-    without another package.
-    """
+    """One tensor of a .safetensors file, found by its header: the file is not mapped."""
     with readable(path), open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        start = 8 + length
-        if length > _LONGEST_HEADER or start > os.fstat(file.fileno()).st_size:
-            raise ValueError(f"a header of {length} bytes")
-        header = json.loads(file.read(length))
-        header.pop("__metadata__", None)
-        key = pick(path, key, list(header), "tensor")
-        kind, shape, (first, end) = (header[key][name] for name in ("dtype", "shape", "data_offsets"))
-        if kind not in _SAFETENSORS:
-            raise MuteError(f"{path}: tensor {key!r} is {kind}, which cannot be read: save it as F32 instead")
-        dtype = np.dtype(_SAFETENSORS[kind])
-        if not all(type(n) is int and n >= 0 for n in (*shape, first, end)):
-            raise ValueError(f"tensor {key!r} has shape {shape} and data_offsets {[first, end]}")
-        if math.prod(shape) * dtype.itemsize != end - first:
-            raise ValueError(f"tensor {key!r} of shape {shape} has {end - first} bytes")
-        layout = Layout(start + first, tuple(shape), dtype, bfloat16=kind == "BF16")
-        layout.check_length(file)
-        return layout
+        header = Header.read(file)
+        key = pick(path, key, list(header.tensors), "tensor")
+        entry = header.entry(key)
+        if entry.dtype.kind not in "biuf":
+            raise MuteError(f"{path}: tensor {key!r} is {entry.code}, which cannot be read: save it as F32 instead")
+        return Layout(entry.offset, entry.shape, entry.dtype, bfloat16=entry.code == "BF16")

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import os
 import zipfile
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from mute.errors import MuteError
+from mute.storage.container import header_bytes
 from mute.storage.files import check_target, write_atomically
 from mute.tables.columns import import_arrow
 
@@ -174,12 +174,7 @@ def _npz(file: IO[bytes], layout: _Layout) -> Iterator[_Append]:
 
 @contextmanager
 def _safetensors(file: IO[bytes], layout: _Layout) -> Iterator[_Append]:
-    size = layout.shape[0] * layout.shape[1] * layout.dtype.itemsize
-    kind = f"F{8 * layout.dtype.itemsize}"
-    header = json.dumps({"X": {"dtype": kind, "shape": list(layout.shape), "data_offsets": [0, size]}}).encode()
-    # Spaces up to a multiple of 8, so that a reader's memory map is aligned.
-    header += b" " * (-len(header) % 8)
-    file.write(len(header).to_bytes(8, "little") + header)
+    file.write(header_bytes({"X": (layout.dtype, layout.shape)}))
     yield lambda rows: file.write(rows.data)
 
 

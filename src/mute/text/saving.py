@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import secrets
@@ -16,11 +15,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from mute.errors import MuteError
-from mute.storage.files import check_target, write_atomically
+from mute.storage.container import read_arrays, reading, write_arrays
+from mute.storage.files import check_target, sha256_of_file, write_json
 from mute.text.decoders.decoder import Decoder
 from mute.text.encoders.encoder import Encoder, FunctionEncoder, load_encoder
 
@@ -28,6 +25,7 @@ __all__ = ["StoredModel", "check_model_target", "decoder_class", "read_model", "
 
 FORMAT_VERSION = 1
 
+_WHAT = "a folder written by `mute text fit`"
 _ABOUT, _MAP, _DECODER = "model.json", "map.safetensors", "decoder.safetensors"
 
 # A file names its decoder, and only these are ever looked up.
@@ -87,16 +85,19 @@ def write_model(folder: str | os.PathLike[str], encoder: Encoder, method: Any, d
     home = (type(decoder).__module__, type(decoder).__name__)
     kind = next((kind for kind, place in _DECODERS.items() if place == home), None)
     arrays, meta = decoder.state() if kind is not None else ({}, {})  # type: ignore[attr-defined]
+    # What finds the encoder again; a function has to be given again.
+    spec = os.path.abspath(encoder.name) if os.path.isdir(encoder.name) else encoder.name
+    found = {
+        "name": encoder.name,
+        "spec": None if isinstance(encoder, FunctionEncoder) else spec,
+        "dimension": encoder.dimension,
+        "fingerprint": encoder.fingerprint,
+    }
     about: dict[str, Any] = {
         "format": "mute-text",
         "version": FORMAT_VERSION,
         "mute": mute.__version__,
-        "encoder": {
-            "name": encoder.name,
-            "spec": _spec(encoder),
-            "dimension": encoder.dimension,
-            "fingerprint": encoder.fingerprint,
-        },
+        "encoder": found,
         "method": type(method).__name__,
         "decoder": {"kind": kind, "name": type(decoder).__name__, "meta": meta},
         "texts": n_texts,
@@ -106,10 +107,9 @@ def write_model(folder: str | os.PathLike[str], encoder: Encoder, method: Any, d
         new.mkdir()
         method.save(new / _MAP)
         if arrays:
-            _write_arrays(new / _DECODER, arrays)
-        about["sha256"] = {name: _digest(new / name) for name in (_MAP, _DECODER) if (new / name).exists()}
-        with write_atomically(new / _ABOUT) as file:
-            file.write(json.dumps(about, indent=1).encode())
+            write_arrays(new / _DECODER, arrays)
+        about["sha256"] = {name: sha256_of_file(new / name) for name in (_MAP, _DECODER) if (new / name).exists()}
+        write_json(new / _ABOUT, about)
         _put(new, target)
     except OSError as error:
         raise MuteError(f"cannot write {folder}: {error.strerror or error}, so choose another place") from error
@@ -133,37 +133,25 @@ def _put(new: Path, target: Path) -> None:
             shutil.rmtree(old, ignore_errors=True)
 
 
-def _spec(encoder: Encoder) -> str | None:
-    """What finds the encoder again; None for a function."""
-    if isinstance(encoder, FunctionEncoder):
-        return None
-    return os.path.abspath(encoder.name) if os.path.isdir(encoder.name) else encoder.name
-
-
-def _write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    from safetensors.numpy import save
-
-    content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
-    with write_atomically(path) as file:
-        file.write(content)
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def read_model(folder: str | os.PathLike[str], encoder: Any, decoder: Decoder | None) -> StoredModel:
     """Read what `write_model` wrote, with the encoder and decoder in place of the stored ones if given."""
     import mute
 
     place = Path(folder)
-    about = _about(place)
-    try:
+    with reading(place, _WHAT):
+        about = json.loads((place / _ABOUT).read_bytes())
+        if about["format"] != "mute-text":
+            raise MuteError(f"its {_ABOUT} is not mute's")
+        if about["version"] != FORMAT_VERSION:
+            raise MuteError(
+                f"{place} has format version {about['version']!r}, this mute reads version {FORMAT_VERSION}; load it "
+                "with the release that wrote it, or update mute"
+            )
         for name, expected in about["sha256"].items():
-            if name not in (_MAP, _DECODER) or _digest(place / name) != expected:
-                raise MuteError(f"{name} does not match its checksum; restore the folder from a copy")
-        stored, kind, n_texts = about["encoder"], about["decoder"]["kind"], int(about["texts"])
+            if name not in (_MAP, _DECODER) or sha256_of_file(place / name) != expected:
+                raise MuteError(f"{name} does not match its checksum")
+        name, spec, fingerprint = (about["encoder"][key] for key in ("name", "spec", "fingerprint"))
+        kind, n_texts = about["decoder"]["kind"], int(about["texts"])
         if decoder is None and kind is None:
             raise MuteError(
                 f"{place} was saved with a decoder of your own, {about['decoder']['name']}: give it to load as decoder="
@@ -171,52 +159,21 @@ def read_model(folder: str | os.PathLike[str], encoder: Any, decoder: Decoder | 
         method = mute.load(place / _MAP)
         if type(method).__name__ != about["method"] or not hasattr(method, "counterfactual"):
             raise MuteError(f"{_MAP} holds a {type(method).__name__}, which is not what {_ABOUT} says")
-        known = _encoder(place, stored, encoder, method.n_features_in_)
-        if decoder is None:
-            arrays = _read_arrays(place / _DECODER) if _DECODER in about["sha256"] else {}
+    known = _encoder(place, name, spec, fingerprint, encoder, method.n_features_in_)
+    if decoder is None:
+        with reading(place, _WHAT):
+            arrays = read_arrays(place / _DECODER, _WHAT)[1] if _DECODER in about["sha256"] else {}
             decoder = decoder_class(kind).from_state(known, arrays, about["decoder"]["meta"])
-    except MuteError as error:
-        if str(place) in str(error):
-            raise
-        raise MuteError(f"{place} cannot be used: {error}") from error
-    except OSError as error:
-        raise MuteError(f"{place} is damaged: {error.filename or error} cannot be read") from error
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise MuteError(f"{place} is damaged or was not written by mute: {type(error).__name__}: {error}") from error
     return StoredModel(known, method, decoder, n_texts)
 
 
-def _about(place: Path) -> dict[str, Any]:
-    try:
-        about: dict[str, Any] = json.loads((place / _ABOUT).read_bytes())
-        ours = about["format"] == "mute-text"
-    except FileNotFoundError:
-        what = "has no model.json" if place.is_dir() else "does not exist"
-        raise MuteError(f"{place} {what}: give a folder written by `mute text fit`") from None
-    except NotADirectoryError:
-        raise MuteError(f"{place} is a file: give a folder written by `mute text fit`") from None
-    except OSError as error:
-        raise MuteError(f"{place} cannot be read: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, RecursionError):
-        ours = False
-    if not ours:
-        raise MuteError(f"{place} holds no text model: its model.json is damaged or not mute's")
-    if about.get("version") != FORMAT_VERSION:
-        raise MuteError(
-            f"{place} has format version {about.get('version')!r}, this mute reads version {FORMAT_VERSION}; load it "
-            "with the release that wrote it, or update mute"
-        )
-    return about
-
-
-def _encoder(place: Path, stored: dict[str, Any], given: Any, width: int) -> Encoder:
+def _encoder(place: Path, name: str, spec: Any, fingerprint: Any, given: Any, width: int) -> Encoder:
     """The encoder of the fit: the one given if it is the same, else the one that the model names."""
-    name, fingerprint = stored["name"], stored["fingerprint"]
-    if given is None and stored["spec"] is None:
+    if given is None and spec is None:
         raise MuteError(f"{place} was fitted with the function {name!r}: give it to load as encoder=")
     if given is None:
         try:
-            found = load_encoder(str(stored["spec"]))
+            found = load_encoder(str(spec))
         except MuteError as error:
             raise MuteError(f"{place} needs its encoder {name!r}, which cannot be loaded: {error}") from error
     else:
@@ -229,14 +186,3 @@ def _encoder(place: Path, stored: dict[str, Any], given: Any, width: int) -> Enc
     if found.dimension not in (None, width):
         raise MuteError(f"{place} needs an encoder of {width} columns ({name!r}), {found.name!r} has {found.dimension}")
     return found
-
-
-def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        arrays: dict[str, NDArray[Any]] = load_file(path)
-    except SafetensorError as error:
-        raise MuteError(f"{path} is damaged: {error}") from error
-    return arrays

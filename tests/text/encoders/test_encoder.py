@@ -313,7 +313,7 @@ def damage(place: Path, what: str) -> None:
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("cut weights", "model.safetensors cannot be read"),
+        ("cut weights", "model.safetensors is damaged or not the weights of a bert encoder"),
         ("no layer", "no tensor 'encoder.layer.1.output.dense.bias'"),
         ("tokenizer", "tokenizer.json cannot be read"),
         ("larger vocabulary", "the weights have only 5"),

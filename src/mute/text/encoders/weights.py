@@ -10,37 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.storage.container import read_arrays
 
 __all__ = ["KINDS", "Architecture", "read_weights"]
 
 # What the parts of a layer are called: query, key, value, output, and the LayerNorm after it.
-KINDS: dict[str, tuple[str, str, str, str, str]] = {
-    "bert": (
-        "attention.self.query",
-        "attention.self.key",
-        "attention.self.value",
-        "attention.output.dense",
-        "attention.output.LayerNorm",
-    ),
-    "mpnet": (
-        "attention.attn.q",
-        "attention.attn.k",
-        "attention.attn.v",
-        "attention.attn.o",
-        "attention.LayerNorm",
-    ),
+KINDS: dict[str, tuple[str, ...]] = {
+    kind: tuple(f"attention.{part}" for part in parts.split())
+    for kind, parts in (
+        ("bert", "self.query self.key self.value output.dense output.LayerNorm"),
+        ("mpnet", "attn.q attn.k attn.v attn.o LayerNorm"),
+    )
 }
 
 
 class Architecture:
-    """The sizes of an encoder, out of its ``config.json``.
-
-    Parameters
-    ----------
-    config : dict
-        The content of the file.
-    where : path
-        The file, for messages.
+    """The sizes of an encoder, out of the content of its ``config.json`` at `where`.
 
     Attributes
     ----------
@@ -91,27 +76,22 @@ class Architecture:
 def read_weights(path: Path, arch: Architecture) -> dict[str, NDArray[np.float32]]:
     """Read the tensors that the encoder needs, in single precision, under their names without prefix.
 
-    A prefix such as ``bert.`` and the older names ``gamma`` and ``beta`` of LayerNorms are understood; heads for other
+    Prefixes such as ``bert.`` and the older names ``gamma`` and ``beta`` of LayerNorms are understood. Heads for other
     purposes are left out.
     """
-    from safetensors import SafetensorError, safe_open
-
-    shapes = _shapes(arch)
+    _, arrays = read_arrays(path, f"the weights of a {arch.kind} encoder", mapped=True)
+    stored = {_plain(name): array for name, array in arrays.items()}
+    words = "embeddings.word_embeddings.weight"
+    prefix = next((name.removesuffix(words) for name in stored if name.endswith(words)), "")
     out: dict[str, NDArray[np.float32]] = {}
-    try:
-        with safe_open(path, framework="np") as file:
-            stored = {_plain(name): name for name in file.keys()}  # noqa: SIM118  (not a mapping)
-            words = "embeddings.word_embeddings.weight"
-            prefix = next((name.removesuffix(words) for name in stored if name.endswith(words)), "")
-            for name, shape in shapes.items():
-                if prefix + name not in stored:
-                    raise MuteError(f"{path} has no tensor {prefix + name!r}: it holds no {arch.kind} encoder")
-                found = tuple(file.get_slice(stored[prefix + name]).get_shape())
-                if found != shape:
-                    raise MuteError(f"{path}: {name} has shape {found}, its config.json asks for {shape}")
-                out[name] = file.get_tensor(stored[prefix + name]).astype(np.float32, copy=False)
-    except (SafetensorError, OSError) as error:
-        raise MuteError(f"{path} cannot be read ({error}): it may be cut short, so fetch it again") from error
+    for name, shape in _shapes(arch).items():
+        array = stored.get(prefix + name)
+        if array is None:
+            raise MuteError(f"{path} has no tensor {prefix + name!r}: it holds no {arch.kind} encoder")
+        if array.shape != shape:
+            raise MuteError(f"{path}: {name} has shape {array.shape}, its config.json asks for {shape}")
+        # A copy, so that nobody who changes the file changes the encoder.
+        out[name] = np.array(array, np.float32)
     return out
 
 
