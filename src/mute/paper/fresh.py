@@ -146,9 +146,7 @@ KNOBS = {
 
 ENTRIES = {**CURVES, **RIVALS, **SLOW_RIVALS, **KNOBS, NO_LEAK: Entry("no leak (pure noise)", NO_LEAK)}
 
-_LEFT_OUT = {
-    "mean-difference": "told the class, it gives the rows of LEACE, told, but for their common mean",
-}
+_LEFT_OUT = {"mean-difference": "told the class, it gives the rows of LEACE, told, but for their common mean"}
 
 
 def left_out() -> dict[str, str]:

@@ -334,10 +334,7 @@ def _reach(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _curves(
-    points: dict[Point, dict[str, Values]],
-    panels: list[tuple[str, list[Point], list[int]]],
-    title: str,
-    path: Path,
+    points: dict[Point, dict[str, Values]], panels: list[tuple[str, list[Point], list[int]]], title: str, path: Path
 ) -> None:
     from matplotlib.figure import Figure
 

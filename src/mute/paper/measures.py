@@ -81,11 +81,7 @@ def judge_task(
 def task_figures(model: Any, test: NDArray, y_test: NDArray, z_test: NDArray) -> dict[str, float]:
     """Accuracy and gaps of a classifier that has learned the task."""
     found = fairness(y_test, model.predict(test), z_test, rng=np.random.default_rng(0), draws=0)
-    return {
-        "accuracy": found.accuracy.value,
-        "tpr_rms": found.tpr_rms.value,
-        "dp": found.demographic_parity.value,
-    }
+    return {"accuracy": found.accuracy.value, "tpr_rms": found.tpr_rms.value, "dp": found.demographic_parity.value}
 
 
 def kept(Q_learn: NDArray, X_learn: NDArray, Q_test: NDArray, X_test: NDArray) -> float:

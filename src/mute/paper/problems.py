@@ -66,9 +66,7 @@ PROBLEMS: dict[str, tuple[str, str, str, str]] = {
 
 
 # Other data, in the same form.
-MORE = {
-    "word2vec": ("load_glove_gender", "word2vec", "", "word2vec words, 300-d, gender"),
-}
+MORE = {"word2vec": ("load_glove_gender", "word2vec", "", "word2vec words, 300-d, gender")}
 
 
 def problem(name: str, path: str | None = None, *, most_rows: int | None = None, shipped: bool = False) -> Problem:

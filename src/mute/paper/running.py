@@ -165,11 +165,7 @@ class Results:
 
 
 def run(
-    plan: Plan,
-    folder: Path,
-    *,
-    n_jobs: int = 1,
-    progress: Callable[[str, int, int], None] | None = None,
+    plan: Plan, folder: Path, *, n_jobs: int = 1, progress: Callable[[str, int, int], None] | None = None
 ) -> Results:
     """Run the jobs of a plan, each at most once for the same data and settings.
 
