@@ -43,8 +43,8 @@ def tradeoff(panels: dict[str, Any], names: dict[str, str], core: Sequence[str],
     grid = figure.subplots(2, len(panels), squeeze=False)
     for column, (name, (about, found)) in enumerate(panels.items()):
         for axes, key, chance, title in (
-            (grid[0, column], "probe_paper", about["majority"], "the paper's probe, rows of the fit"),
-            (grid[1, column], "strong_fresh", 1 / about["classes"], "strongest of three, fresh rows"),
+            (grid[0, column], "probe_paper", about["majority"], "the paper's probe, training rows"),
+            (grid[1, column], "strong_fresh", 1 / about["classes"], "strongest of three, unseen rows"),
         ):
             axes.axhline(chance, color="#c0392b", lw=1)
             if "none" in found:
@@ -66,13 +66,13 @@ def tradeoff(panels: dict[str, Any], names: dict[str, str], core: Sequence[str],
                 )  # fmt: skip
             axes.set_title(f"{name}\n{title}" if axes is grid[0, column] else title, fontsize=10)
             axes.spines[["top", "right"]].set_visible(False)
-        grid[1, column].set_xlabel("kept: R² of a linear reader, new rows")
+        grid[1, column].set_xlabel("kept: R² of a linear reader, unseen rows")
     grid[0, 0].set_ylabel("accuracy")
     grid[1, 0].set_ylabel("balanced accuracy")
     handles, labels = grid[0, 0].get_legend_handles_labels()
     figure.legend(
         handles, labels, loc="outside right center", frameon=False, fontsize=9,
-        title="red: guessing; dotted: original\nlines: drops of TaCo, layers of MUtE\nsmall grey: all other methods",
+        title="red: chance; dotted: original\nlines: drops of TaCo, layers of MUtE\nsmall grey: all other methods",
     )  # fmt: skip
     figure.savefig(path, dpi=110)
 
