@@ -39,7 +39,7 @@ _MOST_CELLS = 12
 
 
 def adversary_bars(report: dict[str, Any]) -> Any:
-    """Balanced accuracy of each adversary under each protocol, beside guessing and luck."""
+    """Balanced accuracy of each adversary under each protocol, beside chance and luck."""
     privacy = report["privacy"]
     names = list(dict.fromkeys(a["adversary"] for a in privacy["attacks"]))
     figure = _figure("What each adversary reads, before and after", 420)
@@ -49,13 +49,9 @@ def adversary_bars(report: dict[str, Any]) -> Any:
             continue
         shown = [n for n in names if n in found]
         figure.add_bar(
-            x=shown,
-            y=[found[n]["value"] for n in shown],
-            error_y=_whiskers(found[n] for n in shown),
-            name=words,
-            marker_color=colour,
-            hovertemplate="%{x}: %{y:.1%}<extra></extra>",
-        )
+            x=shown, y=[found[n]["value"] for n in shown], error_y=_whiskers(found[n] for n in shown), name=words,
+            marker_color=colour, hovertemplate="%{x}: %{y:.1%}<extra></extra>",
+        )  # fmt: skip
     _level(figure, privacy["chance"], "chance", dash="dash")
     _level(figure, privacy["null"]["fresh"], "luck, once in 1,000", colour=LUCK, dash="dot")
     figure.update_layout(barmode="group", bargap=0.3, bargroupgap=0.06)
@@ -73,15 +69,10 @@ def leak_curve(report: dict[str, Any]) -> Any:
     rows, found = [n for n, _ in points], [e for _, e in points]
     figure = _figure("Do more rows help the adversary?", 360)
     figure.add_scatter(
-        x=rows,
-        y=[e["value"] for e in found],
-        error_y=_whiskers(found),
-        mode="lines+markers",
-        line={"color": PALETTE[0], "width": 2},
-        marker_size=7,
-        name=f"{name} adversary",
+        x=rows, y=[e["value"] for e in found], error_y=_whiskers(found), mode="lines+markers",
+        line={"color": PALETTE[0], "width": 2}, marker_size=7, name=f"{name} adversary",
         hovertemplate="%{x:,} rows: %{y:.1%}<extra></extra>",
-    )
+    )  # fmt: skip
     chance = privacy["chance"]
     _level(figure, chance, "chance", dash="dash")
     ends = [chance] + [v for e in found for v in e.values() if v is not None]
@@ -105,17 +96,10 @@ def row_map(report: dict[str, Any]) -> Any:
         for k, label in enumerate(classes):
             mine = [point for point, code in zip(picture[name], picture[codes], strict=True) if code == k]
             figure.add_scatter(
-                x=[x for x, _ in mine],
-                y=[y for _, y in mine],
-                mode="markers",
+                x=[x for x, _ in mine], y=[y for _, y in mine], mode="markers",
                 marker={"color": _colour(k), "symbol": _symbol(k, len(classes)), "size": 5, "opacity": 0.6},
-                name=_text(label),
-                legendgroup=str(k),
-                showlegend=column == 1,
-                hoverinfo="name",
-                row=1,
-                col=column,
-            )
+                name=_text(label), legendgroup=str(k), showlegend=column == 1, hoverinfo="name", row=1, col=column,
+            )  # fmt: skip
     if len(panels) == 3:
         figure.add_scatter(**_arrows(picture), row=1, col=3)
         # Counterfactuals live on the axes of the rows before erasure.
@@ -162,31 +146,19 @@ def layer_curves(report: dict[str, Any]) -> Any:
     figure = _figure("How the iterations erase", height, panels, spacing=0.1)
     for rows, k, curve in curves:
         figure.add_scatter(
-            x=list(range(len(curve))),
-            y=curve,
-            mode="lines",
+            x=list(range(len(curve))), y=curve, mode="lines",
             line={"color": _colour(k), "width": 2, "dash": "solid" if rows == "train" else "dash"},
-            name=_text(diagnostics["classes"][k]),
-            legendgroup=str(k),
-            showlegend=rows == curves[0][0],
-            row=1,
-            col=1,
-        )
+            name=_text(diagnostics["classes"][k]), legendgroup=str(k), showlegend=rows == curves[0][0], row=1, col=1,
+        )  # fmt: skip
     if curves:
         figure.update_yaxes(title="negentropy (nats)", rangemode="tozero", row=1, col=1)
     if layers:
         column = len(panels)
         figure.add_scatter(
-            x=[t for t, _ in layers],
-            y=[value for _, value in layers],
-            mode="lines+markers",
-            line={"color": INK, "width": 2},
-            marker_size=7,
-            name="quadratic adversary",
-            showlegend=False,
-            row=1,
+            x=[t for t, _ in layers], y=[value for _, value in layers], mode="lines+markers",
+            line={"color": INK, "width": 2}, marker_size=7, name="quadratic adversary", showlegend=False, row=1,
             col=column,
-        )
+        )  # fmt: skip
         _level(figure, report["privacy"]["chance"], "chance", dash="dash", row=1, col=column)
         figure.update_yaxes(title=_READ, tickformat=".0%", row=1, col=column)
     figure.update_xaxes(title="iterations")
@@ -222,15 +194,9 @@ def comparison_plane(reports: dict[str, dict[str, Any]]) -> Any:
 
 def _point(figure: Any, kept: dict[str, Any], read: dict[str, Any], name: str, mark: dict[str, Any]) -> None:
     figure.add_scatter(
-        x=[kept["value"]],
-        y=[read["value"]],
-        error_x=_whiskers([kept]),
-        error_y=_whiskers([read]),
-        mode="markers",
-        marker={"size": 12, **mark},
-        name=name,
-        hovertemplate="kept %{x:.1%}, read %{y:.1%}",
-    )
+        x=[kept["value"]], y=[read["value"]], error_x=_whiskers([kept]), error_y=_whiskers([read]), mode="markers",
+        marker={"size": 12, **mark}, name=name, hovertemplate="kept %{x:.1%}, read %{y:.1%}",
+    )  # fmt: skip
 
 
 def _plane(figure: Any, kept: Sequence[dict[str, Any]], chance: float) -> Any:
@@ -264,22 +230,14 @@ def rate_gaps(report: dict[str, Any]) -> Any:
     figure = _figure("Is the task easier for one class?", 190 + 24 * len(shown))
     figure.add_scatter(
         x=[v for label in shown for v in (gaps["before"][label], gaps["after"][label], None)],
-        y=[v for place in places for v in (place, place, None)],
-        mode="lines",
-        line={"color": RULE, "width": 5},
-        hoverinfo="skip",
-        showlegend=False,
-    )
+        y=[v for place in places for v in (place, place, None)], mode="lines", line={"color": RULE, "width": 5},
+        hoverinfo="skip", showlegend=False,
+    )  # fmt: skip
     for name, words, colour in (("before", "before erasure", GREY), ("after", "after erasure", PALETTE[0])):
         figure.add_scatter(
-            x=[gaps[name][label] for label in shown],
-            y=places,
-            mode="markers",
-            marker={"size": 10, "color": colour},
-            name=words,
-            text=[_text(label) for label in shown],
-            hovertemplate="%{text}: %{x:.3f}",
-        )
+            x=[gaps[name][label] for label in shown], y=places, mode="markers", marker={"size": 10, "color": colour},
+            name=words, text=[_text(label) for label in shown], hovertemplate="%{text}: %{x:.3f}",
+        )  # fmt: skip
     classes = [_text(c) for c in report["task"]["before"]["classes"]]
     title = f"rate of {classes[0]} minus rate of {classes[1]}" if len(classes) == 2 else "largest rate minus least"
     figure.update_xaxes(
@@ -310,18 +268,11 @@ def routing_map(report: dict[str, Any]) -> Any:
     places, labels = list(range(len(shares))), [_text(c) for c in report["routing"]["classes"]]
     figure = _figure("Where the router sends the rows of each class", 360)
     figure.add_heatmap(
-        z=shares,
-        zmin=0,
-        zmax=1,
-        colorscale=[[0, "#F5F8FB"], [1, PALETTE[0]]],
-        texttemplate="%{z:.1%}" if len(shares) <= _MOST_CELLS else None,
-        textfont_size=13,
-        xgap=2,
-        ygap=2,
-        showscale=len(shares) > _MOST_CELLS,
-        colorbar_tickformat=".0%",
+        z=shares, zmin=0, zmax=1, colorscale=[[0, "#F5F8FB"], [1, PALETTE[0]]],
+        texttemplate="%{z:.1%}" if len(shares) <= _MOST_CELLS else None, textfont_size=13, xgap=2, ygap=2,
+        showscale=len(shares) > _MOST_CELLS, colorbar_tickformat=".0%",
         hovertemplate="%{y} sent to %{x}: %{z:.1%}<extra></extra>",
-    )
+    )  # fmt: skip
     plain = {"tickvals": places, "ticktext": labels, "showgrid": False, "showline": False}
     figure.update_xaxes(title="sent to", **plain)
     figure.update_yaxes(title="true class", autorange="reversed", **plain)
@@ -340,14 +291,9 @@ def kept_bars(report: dict[str, Any]) -> Any:
         ("neighbours kept, above chance", near, PALETTE[2]),
     ):
         figure.add_bar(
-            y=[name for name, _ in bars],
-            x=[e["value"] for _, e in bars],
-            error_x=_whiskers(e for _, e in bars),
-            orientation="h",
-            name=words,
-            marker_color=colour,
-            hovertemplate="%{y}: %{x:.1%}<extra></extra>",
-        )
+            y=[name for name, _ in bars], x=[e["value"] for _, e in bars], error_x=_whiskers(e for _, e in bars),
+            orientation="h", name=words, marker_color=colour, hovertemplate="%{y}: %{x:.1%}<extra></extra>",
+        )  # fmt: skip
     values = [e["value"] for _, e in (*read, *within, *near) if e["value"] is not None]
     figure.update_layout(bargap=0.35)
     figure.update_xaxes(title="share kept", range=[min([0.0, *values]), 1.02], tickformat=".0%", dtick=0.25)
