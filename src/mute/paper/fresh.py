@@ -106,26 +106,21 @@ ENTRIES = {**CURVES, **RIVALS, **SLOW_RIVALS, **KNOBS, NO_LEAK: Entry("no leak (
 MARKS: dict[str, str] = _DATA["style"]["marks"]
 COLOURS: dict[str, str] = _DATA["style"]["colours"]
 
-_LEFT_OUT = {"mean-difference": "with true labels it gives the rows of LEACE, true labels, but for their common mean"}
+_LEFT_OUT = {
+    "qleace": "has true labels here",
+    "mean-difference": "with true labels it gives the rows of LEACE, true labels, but for their common mean",
+}
 
 
 def left_out() -> dict[str, str]:
     """Methods of the package that are not on the axes, and why."""
-    found = {}
     present = {entry.method for entry in (CURVES | RIVALS | SLOW_RIVALS).values()}
+    found = {}
     for name, method in METHODS.items():
-        if name in present:
-            continue
-        if name in _LEFT_OUT:
-            found[name] = _LEFT_OUT[name]
-        elif name.endswith("-surrogate"):
-            found[name] = "copies MUtE"
-        elif method.task:
-            found[name] = "requires labels of a task"
-        elif name == "qleace":
-            found[name] = "has true labels here"
-        else:
-            found[name] = "MUtE with other settings"
+        why = "copies MUtE" if name.endswith("-surrogate") else "MUtE with other settings"
+        why = "requires labels of a task" if method.task else why
+        if name not in present:
+            found[name] = _LEFT_OUT.get(name, why)
     return found
 
 

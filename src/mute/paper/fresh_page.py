@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mute.paper.figures import save_with_legend
 from mute.paper.fresh import (
     COLOURS,
     CONFIRMING,
@@ -306,9 +307,7 @@ def _curves(points: Points, panels: list[tuple[str, list[Point], list[int]]], ti
         axes.set(title=name, xlabel=title)
         _root_scale(axes)
     figure.axes[0].set_ylabel(_LEAK_AXIS)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=9)
-    figure.savefig(path, dpi=110)
+    save_with_legend(figure, path)
 
 
 def _tradeoff(points: Points, mine: list[Point], path: Path) -> None:
@@ -347,6 +346,4 @@ def _tradeoff(points: Points, mine: list[Point], path: Path) -> None:
         axes.set(title=point.title, xlabel="kept: R² of a linear reader, unseen rows")
         _root_scale(axes)
     figure.axes[0].set_ylabel(_LEAK_AXIS)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=9)
-    figure.savefig(path, dpi=110)
+    save_with_legend(figure, path)

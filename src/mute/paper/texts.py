@@ -115,15 +115,9 @@ def text_set(name: str, path: str | None, quick: bool) -> TextSet:
 def _some(data: TextSet, rows: Iterable[int]) -> TextSet:
     """These texts, with the whole corpus."""
     kept = list(rows)
-    rule = data.paper_references
-    return replace(
-        data,
-        sources=[data.sources[i] for i in kept],
-        references=[data.references[i] for i in kept],
-        concept=[data.concept[i] for i in kept],
-        to=[data.to[i] for i in kept],
-        paper_references=None if rule is None else [rule[i] for i in kept],
-    )
+    columns = ("sources", "references", "concept", "to", "paper_references")
+    given = {name: getattr(data, name) for name in columns}
+    return replace(data, **{name: [v[i] for i in kept] for name, v in given.items() if v is not None})
 
 
 def describe_texts(data: TextSet) -> dict[str, Any]:
