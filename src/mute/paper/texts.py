@@ -117,7 +117,8 @@ def _some(data: TextSet, rows: Iterable[int]) -> TextSet:
     kept = list(rows)
     columns = ("sources", "references", "concept", "to", "paper_references")
     given = {name: getattr(data, name) for name in columns}
-    return replace(data, **{name: [v[i] for i in kept] for name, v in given.items() if v is not None})
+    some: dict[str, Any] = {name: [v[i] for i in kept] for name, v in given.items() if v is not None}
+    return replace(data, **some)
 
 
 def describe_texts(data: TextSet) -> dict[str, Any]:
