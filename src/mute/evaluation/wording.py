@@ -82,7 +82,7 @@ def summary_of(report: dict[str, Any]) -> list[str]:
             "pair of classes; 50 % is chance)."
         )
     if report["about"]["oracle"]:
-        lines.append("This eraser requires labels: it erased every row with its true label.")
+        lines.append("This eraser requires labels: it erased the rows with true labels.")
     return lines
 
 
