@@ -129,7 +129,7 @@ def test_compare_fails_when_nothing_is_left(cli, folder, tmp_path, sabotage) -> 
     [
         (("--methods", "farm:wibble"), "FaRM has no preset 'wibble'; known presets: paper"),
         (("--methods", "leace", "--adversaries", "wibble"), "adversaries must be"),
-        (("--methods", "leace", "--task", "one.txt"), "task holds one label only ('a')"),
+        (("--methods", "leace", "--task", "one.txt"), "task has one label only ('a')"),
         (("--methods", "leace", "--concept", "one.txt"), "the concept has only one class, 'a'"),
         (("--methods", "taco-task"), "--task on the command line"),
     ],

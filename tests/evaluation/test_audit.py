@@ -130,7 +130,14 @@ def test_every_part_of_a_report(fitted: tuple) -> None:
     assert report.layers[0][1] > 0.85 > report.layers[-1][1]
     plain = json.loads(report.to_json())
     assert plain["decision"]["name"] == report.verdict
-    assert [a["adversary"] for a in plain["privacy"]["attacks"]] == QUICK * 3
+    attacks = plain["privacy"]["attacks"]
+    assert {(a["protocol"], a["adversary"]) for a in attacks} == {
+        (protocol, name) for protocol in ("fresh", "before", "paper") for name in QUICK
+    }
+    assert len(attacks) == 9 and attacks[0]["adversary"] == report.leak.adversary
+    for protocol in ("fresh", "before", "paper"):
+        read = [a["balanced_accuracy"]["value"] for a in attacks if a["protocol"] == protocol]
+        assert read == sorted(read, reverse=True), "the strongest adversary comes first"
     assert "guesses" not in plain["privacy"]["attacks"][0]
     text = report.to_markdown()
     assert all(line in text for line in report.summary)
@@ -277,7 +284,7 @@ def test_comparison_bad_input(fitted: tuple) -> None:
         ({"adversaries": ["psychic"]}, "'psychic'"),
         ({"max_leak": 1.0}, "max_leak must lie between 0 and 1, not 1.0"),
         ({"z": ["f"] * 400}, "only one class, 'f'"),
-        ({"task": ["yes"] * 400}, "task holds one label only \\('yes'\\)"),
+        ({"task": ["yes"] * 400}, "task has one label only \\('yes'\\)"),
         (
             {"task": ["yes"] * 200 + ["no"] + ["yes"] * 199, "random_state": 2},
             "'yes'\\) among the rows to be judged on",

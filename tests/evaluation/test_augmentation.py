@@ -178,7 +178,10 @@ def test_scikit_learns_own_early_stoppers(network: Any) -> None:
 @pytest.mark.parametrize(
     ("estimator", "message"),
     [
-        (HistGradientBoostingClassifier(), "early_stopping='auto', and would watch twins .* set early_stopping=False"),
+        (
+            HistGradientBoostingClassifier(),
+            "early_stopping='auto', and would hold out counterfactuals .* set early_stopping=False",
+        ),
         (make_pipeline(MLPClassifier(early_stopping=True)), "set mlpclassifier__early_stopping=False"),
         (GaussianNB, "estimator must be a scikit-learn classifier"),
         ("logistic", "estimator must be a scikit-learn classifier, not 'logistic'"),
@@ -280,7 +283,7 @@ def test_comparison_leaves_out_what_a_frozen_eraser_cannot_do() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"eraser": GaussianNB()}, "GaussianNB has no method counterfactual; give an eraser that has, such as MUtE"),
+        ({"eraser": GaussianNB()}, "GaussianNB has no method counterfactual; give an eraser with one, such as MUtE"),
         ({"X": [1.0, 2.0]}, r"X must be of shape \(n, D\), not \(2,\)"),
         ({"z": [0]}, "z has 1 labels for 2 rows"),
         ({"z": [0, 7]}, "z has the label 7, which was not seen in fit"),
@@ -295,7 +298,7 @@ def test_bad_input_to_augment(change: dict, message: str) -> None:
 
 
 def test_a_single_class_has_no_other_to_go_to() -> None:
-    with pytest.raises(MuteError, match="z has only the class 'f': there is no other to go to"):
+    with pytest.raises(MuteError, match="z has only the class 'f'; give rows of two classes or more"):
         augment(Stamp().fit(numbered(2), np.array(["f", "f"])), numbered(2), ["f", "f"], [0, 1])
 
 

@@ -157,7 +157,7 @@ ONE = np.ones(1, int)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: judge(object(), X80, Z80), r"object has no counterfactual\(X, target\)"),
+        (lambda: judge(object(), X80, Z80), r"object has no method counterfactual\(X, target\)"),
         (lambda: judge(Still(), X80, Z80[1:]), "79 classes for 80 rows"),
         (lambda: judge(Still(), X80, Z80 + 1), "z has the class 2, but there are 2 labels"),
         (lambda: judge(Still(), X80[1:], Z80[1:]), "at least 40 rows each, and the rows given have 'a': 39, 'b': 40"),

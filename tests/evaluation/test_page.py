@@ -20,7 +20,7 @@ import pytest
 from mute import MuteError
 from mute.evaluation import figures
 from mute.evaluation.page import audit_page, compare_page, require_libraries
-from mute.evaluation.report import method_of, summary_of
+from mute.evaluation.wording import comparison_table, markdown_of, measurement_notes, summary_of
 
 pytest.importorskip("plotly")
 pytest.importorskip("jinja2")
@@ -170,7 +170,7 @@ def made_task(rng: np.random.Generator, classes: list[str], labels: tuple[str, .
 
 
 def bare_report(n_classes: int = 2) -> dict[str, Any]:
-    """The report of rows that were erased elsewhere: no eraser to ask, no task, no rows of the fit."""
+    """The report of rows that were erased elsewhere: no eraser to ask, no task, no training rows."""
     report = made_report(n_classes)
     privacy, utility = report["privacy"], report["utility"]
     privacy["attacks"] = [a for a in privacy["attacks"] if a["protocol"] != "paper"]
@@ -359,7 +359,7 @@ def test_audit_page(report: dict[str, Any]) -> None:
     read = Reader(page)
     assert not read.open and not read.loads
     assert "Erased" in read.text
-    for line in [*summary_of(report), *method_of(report)]:
+    for line in [*summary_of(report), *measurement_notes(report)]:
         assert " ".join(line.split()) in read.text
     order = [
         read.text.index(words) for words in (summary_of(report)[0], "At a glance", "What can be read", "How it was")
@@ -379,7 +379,7 @@ def test_missing_parts_are_left_out(n_classes: int) -> None:
         "Counterfactuals",
         "as in the paper",
         "there and back",
-        "fit's rows",
+        "after (training rows)",
         "Rows moved",
         "None",
     ):
@@ -414,6 +414,28 @@ def test_compare_page(report: dict[str, Any]) -> None:
     assert "1 could not be judged: inlp." in read.text
     assert page.count('<div id="plot-') == 1
     assert "None" not in read.text
+
+
+def test_the_strongest_adversary_comes_first_everywhere(report: dict[str, Any]) -> None:
+    """Also in a report whose attacks are in another order."""
+    strongest = ADVERSARIES[-1]
+    assert report["privacy"]["attacks"][0]["adversary"] != strongest
+    assert summary_of(report)[0].startswith(f"After erasure the strongest adversary, {strongest},")
+    tables = markdown_of(report).partition("## What can be read\n\n")[2].splitlines()
+    assert tables[2].startswith(f"| {strongest} | after (unseen rows) |")
+    table = comparison_table({"mute": report})
+    assert table.head[2:4] == ("strongest adversary", "it reads, unseen rows") and table.rows[0][2] == strongest
+
+
+@pytest.mark.parametrize("name", ["erased", "leaks", "not erased"])
+def test_the_words_of_the_project(report: dict[str, Any], name: str) -> None:
+    report["decision"]["name"] = name
+    report["about"]["oracle"] = True
+    pages = [audit_page(report), compare_page({"mute": report}, {})]
+    said = [*(Reader(page).text for page in pages), markdown_of(report), markdown_of(bare_report())]
+    said += [json.dumps(json.loads(figure.to_json())) for figure in map(figures.adversary_bars, [report])]
+    for words in ("rows of the fit", "fit's rows", "rows at hand", " told ", "guessing"):
+        assert not [text for text in said if words in text]
 
 
 def test_compare_page_where_everything_failed() -> None:

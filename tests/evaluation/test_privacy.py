@@ -13,7 +13,7 @@ from mute.evaluation.privacy import (
     information_bound,
     leak_by_rows,
     mmd,
-    null_of_the_worst,
+    null_of_the_strongest,
     online_code,
     score,
 )
@@ -141,8 +141,8 @@ def test_the_null_takes_account_of_many_tries() -> None:
         return score("guess", "fresh", chances / chances.sum(axis=1, keepdims=True), z, np.array([0.5, 0.5]), rng)
 
     many = [guesser(seed) for seed in range(30)]
-    one, _ = null_of_the_worst(many[:1], z, rng, draws=500)
-    null, p_value = null_of_the_worst(many, z, rng, draws=500)
+    one, _ = null_of_the_strongest(many[:1], z, rng, draws=500)
+    null, p_value = null_of_the_strongest(many, z, rng, draws=500)
     assert one.mean() == pytest.approx(0.5, abs=0.003)
     # The largest of 30 normal values lies about two standard deviations out, and one is 1.6 points here.
     assert null.mean() == pytest.approx(0.5 + 2.04 * 0.0158, abs=0.005)
@@ -157,7 +157,7 @@ def test_p_values_are_uniform_under_the_null() -> None:
         z = rng.integers(2, size=200)
         chances = rng.random((200, 2))
         found = score("guess", "fresh", chances / chances.sum(axis=1, keepdims=True), z, np.array([0.5, 0.5]), rng)
-        values.append(null_of_the_worst([found], z, rng, draws=99)[1])
+        values.append(null_of_the_strongest([found], z, rng, draws=99)[1])
     # Ties of a discrete score make it cautious, never bold: 100 draws below 0.2 number 20 +- 12 at three errors.
     assert np.mean(np.array(values) <= 0.2) < 0.32
     assert np.mean(values) > 0.4

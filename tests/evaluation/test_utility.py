@@ -251,7 +251,7 @@ IDENTITY = Shift(np.zeros((2, D)), ["a", "b"])
         (lambda: similarity_correlation(X20, X20, ["a"], []), "1 words for 20 rows"),
         (
             lambda: similarity_correlation(X20, X20, list("abcdefghijklmnopqrst"), [("a", "b", 1.0), ("a", "?", 2.0)]),
-            "1 of 2 pairs have both their words among the 20 given; a correlation needs at least 3",
+            "1 of 2 pairs have both words among the 20 given, and a correlation needs at least 3",
         ),
     ],
 )

@@ -1,9 +1,9 @@
-"""The study of erasure on new rows."""
+"""The study of erasure on unseen rows."""
 
 import numpy as np
 import pytest
 
-from mute.paper import DEFAULT_STUDIES, Plan, fresh, fresh_page, running
+from mute.paper import DEFAULT_STUDIES, Plan, fresh, running
 from mute.paper.fresh import (
     CURVES,
     ENTRIES,
@@ -14,10 +14,10 @@ from mute.paper.fresh import (
     SYNTHETIC,
     fresh_jobs,
     left_out,
-    made_rows,
     split,
+    synthetic_rows,
 )
-from mute.paper.fresh_page import as_good, interval, points_of, share_lowered
+from mute.paper.fresh_page import as_good, interval, points_of, share_lowered, worse_anywhere
 from mute.paper.problems import problem
 
 pytestmark = pytest.mark.filterwarnings("ignore::mute.errors.WeakResultWarning")
@@ -35,7 +35,7 @@ def test_no_row_is_fitted_on_and_judged(seed):
     assert set(split(z, 400, 0.3, seed + 1)[1]) != set(judge)
 
 
-def test_an_eraser_sees_the_rows_of_the_fit_only(prepared, monkeypatch):
+def test_an_eraser_sees_the_training_rows_only(prepared, monkeypatch):
     data = problem("bios")
     data.fit.X[:5] = data.test.X[:5]  # rows that are there twice
     seen = {}
@@ -61,7 +61,7 @@ def test_rows_untouched_leak_and_noise_does_not():
 
 
 def test_settings_of_the_trade_off_do_what_they_say():
-    X, z = made_rows(600, 8, np.random.default_rng(0))
+    X, z = synthetic_rows(600, 8, np.random.default_rng(0))
 
     def erased(entry):
         return fresh._erased(entry, SYNTHETIC, X, z, X, z, 0, X)
@@ -77,7 +77,7 @@ def test_settings_of_the_trade_off_do_what_they_say():
 
 
 def test_the_law_of_made_rows_is_always_the_same():
-    (X, z), (Y, u) = (made_rows(30_000, 4, np.random.default_rng(seed)) for seed in (0, 1))
+    (X, z), (Y, u) = (synthetic_rows(30_000, 4, np.random.default_rng(seed)) for seed in (0, 1))
     for k in range(3):
         # Four standard errors of 10,000 rows of spread about 2.
         assert np.abs(X[z == k].mean(axis=0) - Y[u == k].mean(axis=0)).max() < 0.1
@@ -141,14 +141,14 @@ def test_the_default_is_held_against_the_better_rival_by_seed():
     assert small[1:] == ("qleace", 0.0, 0.0)
     # Seeds differ by 0.1, but the default leaks more under each of them.
     assert large[1] == "mute-paper" and large[2] == pytest.approx(0.07 / 3) and large[2] - large[3] > 0
-    lines = fresh_page._second_answer(points_of(found))
-    assert "Yes, at 1 of 2: words, D = 100, n = 3,600." in lines[0]
-    assert "| words, D = 100, n = 3,600 | the paper's MUtE | +0.023 ± 0.014 | yes |" in lines
+    verdict, cells = worse_anywhere(points_of(found))
+    assert verdict == "Yes, at 1 of 2: words, D = 100, n = 3,600."
+    assert ("words, D = 100, n = 3,600", "the paper's MUtE", "+0.023 ± 0.014", "yes") in cells
 
 
 def test_one_run_cannot_tell():
     found = [row(label, leak, 0) for label, leak in (("mute", 0.3), ("qleace", 0.1))]
-    assert "One run cannot tell." in fresh_page._second_answer(points_of(found))[0]
+    assert worse_anywhere(points_of(found))[0] == "One run cannot tell."
 
 
 def test_the_command_runs_it(cli, prepared, monkeypatch, tmp_path):

@@ -1,9 +1,12 @@
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from mute import MUtE
 from mute.paper import Plan, run, write_page
-from mute.paper.page import command_of, pm
+from mute.paper.page import STOPPING_RULES, command_of, pm, stopping_rule
 
 
 def test_mean_and_deviation():
@@ -18,7 +21,6 @@ def small(tmp_path_factory):
     """A quick pass with two methods on made-up data."""
     import mute.datasets as datasets
     from made_up_sentences import made_up
-    from mute import MUtE
     from mute.errors import MuteError
     from mute.paper import running
 
@@ -53,6 +55,24 @@ def test_the_page_shows_the_paper_s_figures_beside_ours(small):
     assert "0.800 ± 0.001" in original  # Bias in Bios in the paper
     ours = results.of("erase", problem="bios", label="none")[0]["task"]["accuracy"]
     assert f"{ours:.3f}" in original
+
+
+def test_the_page_names_the_rule_by_which_the_default_stops(small):
+    """The rule of a MUtE fitted with its defaults, on a new page and on the page of the documentation."""
+    rng = np.random.default_rng(0)
+    z = np.repeat(["a", "b"], 200)
+    X = rng.normal(size=(400, 2)) + 2 * (z == "b")[:, None]
+    rule = STOPPING_RULES[type(MUtE(router=None, diagnostics=False, random_state=0).fit(X, z).stopping_)]
+    assert rule == stopping_rule()
+    documented = Path(__file__).parents[2] / "docs" / "results" / "README.md"
+    for page in (small[1], documented.read_text(encoding="utf-8")):
+        default = page.partition("*MUtE (default here)* has")[2].partition("\n")[0]
+        assert rule in default and "fresh adversary" not in default.partition(rule)[0]
+
+
+def test_the_words_of_the_project(small):
+    for words in ("rows of the fit", "rows at hand", "told", "guessing"):
+        assert words not in small[1]
 
 
 def test_stand_ins_are_said_to_be_stand_ins(small):

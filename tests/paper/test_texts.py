@@ -101,7 +101,7 @@ def test_the_study_from_corpus_to_page(corpora, bios, tmp_path):
         assert reference["scores"]["all"]["bleu"] > nothing["scores"]["all"]["bleu"]
         assert found[name, "mute-oracle", "edits"]["scores"]["all"]["substitution"] > 0.5
     page = write_page(results, tmp_path / "out").read_text()
-    assert "Counterfactual texts" in page and "MUtE* (told the class)" in page and "female → male" in page
+    assert "Counterfactual texts" in page and "MUtE* (true labels)" in page and "female → male" in page
     kept = (tmp_path / "out" / "results.json").read_text()
     source = texts.text_set("bios", str(bios), True).sources[0]
     assert source not in kept and source not in page, "the texts belong to their authors"

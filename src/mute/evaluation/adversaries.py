@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,41 +14,35 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.rows.interrupts import interruptible
 
-__all__ = ["CODER", "PANEL", "Adversary", "Features", "attack", "panel_of"]
+__all__ = ["CODER", "PANEL", "Adversary", "Features", "attack", "panel_of", "standardiser", "training"]
 
-# Settings of the wide network, of which the better on its own watched rows is kept.
+# Penalties of the wide network: the network that does better on its held-out rows is kept.
 _WIDE_PENALTIES = (1e-4, 1.0)
 _LANDMARKS = 500
-# Share of the largest variance below which a direction has none: the rows come in float32, whose rounding is 1e-14.
+# A direction with a smaller share of the largest variance has none: the rows come in float32, whose rounding is 1e-14.
 _NULL_SPREAD = 1e-10
-# Of the class covariances of the quadratic adversary: for many rows, for some, for few.
+# Shrinkages of the class covariances of the quadratic adversary: for many rows, for some, for few.
 _SHRINKAGES = (1e-3, 0.1, 0.9)
 _FEWEST_TO_CHOOSE = 20
 
 
 class Features:
-    """Erased rows as the adversaries see them: standardised columns, and what tells of scale.
+    """Erased rows as the adversaries see them: standardised columns and, with `scale_features`, two more for scale.
 
     An eraser that moves rows well on average may still leave one class more spread than another, so the squared norm
-    and the largest entry of a row are given as columns of their own.
-
-    Parameters
-    ----------
-    learn : array of shape (n, D)
-        Rows whose mean and spread serve for all others.
-    scale_features : bool
+    and the largest entry of a row are columns of their own. The mean and spread of `learn` serve for all rows.
     """
 
-    def __init__(self, learn: NDArray, scale_features: bool) -> None:
+    def __init__(self, learn: NDArray, scale_features: bool = True) -> None:
         self.scale_features = scale_features
-        self.columns = _standardiser(learn)
-        self.extra = _standardiser(_scale(learn))
+        self.columns = standardiser(learn)
+        self.extra = standardiser(_scale(learn))
 
     def __call__(self, rows: NDArray) -> NDArray[np.float32]:
         parts = [self.columns(rows)]
         if self.scale_features:
             parts.append(self.extra(_scale(rows)))
-        # Far rows of a failed map must not overflow a network; trees and neighbours see them as far all the same.
+        # Far rows of a failed map must not overflow a network; trees and neighbours keep seeing them as far.
         return np.clip(np.concatenate(parts, axis=1), -1e3, 1e3).astype(np.float32)
 
 
@@ -55,22 +51,26 @@ def _scale(rows: NDArray) -> NDArray[np.float64]:
     return np.stack([np.log1p((wide**2).sum(axis=1)), np.abs(wide).max(axis=1)], axis=1)
 
 
-def _standardiser(rows: NDArray) -> Callable[[NDArray], NDArray]:
+def standardiser(rows: NDArray) -> Callable[[NDArray], NDArray]:
+    """A map to mean zero and spread one of these rows; constant columns are only shifted."""
     mean, std = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
     std[std <= 1e-12 * np.abs(mean)] = 1.0
     return lambda x: (x - mean) / std
 
 
+@contextmanager
+def training() -> Iterator[None]:
+    """Train a model that an interrupt can stop, without a warning where it has not converged: it is only weaker."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings(), interruptible():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
 @dataclass(frozen=True)
 class Adversary:
-    """A classifier of the panel.
-
-    Attributes
-    ----------
-    name : str
-        What reports call it.
-    train : function (X, z, seed) to a fitted classifier with ``predict_proba`` and ``classes_``
-    """
+    """A classifier of the panel: its name in reports, and a function (X, z, seed) to a fitted classifier."""
 
     name: str
     train: Callable[[NDArray, NDArray, int], Any]
@@ -83,10 +83,10 @@ def _logistic(X: NDArray, z: NDArray, seed: int) -> Any:
 
 
 class _Whitener:
-    """Rows brought to mean zero and covariance one, those far out drawn in; directions without spread are dropped.
+    """Brings rows to mean zero and covariance one, draws far rows in, and drops directions without spread.
 
-    Affine invariant, up to a rotation. An eraser may throw some rows far out; they would make the covariance, and the
-    classes of all others would be hidden behind them.
+    The result is affine invariant, up to a rotation. An eraser may throw some rows far out; without the drawing in,
+    these rows would make the covariance and hide the classes of all others.
     """
 
     def fit(self, rows: NDArray[np.float64], z: Any = None) -> _Whitener:
@@ -106,18 +106,17 @@ class _Whitener:
 
     @staticmethod
     def _drawn_in(white: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The share of their length that rows keep: those of a Gaussian nearly all of it."""
+        """The share of their length that rows keep: rows of a Gaussian keep nearly all of it."""
         d = max(white.shape[1], 1)
         length = np.sqrt((white**2).sum(axis=1) / d)
         return np.minimum(1, (1 + 2 / np.sqrt(d)) / np.maximum(length, 1e-300))
 
 
 def _quadratic(X: NDArray, z: NDArray, seed: int) -> Any:
-    """Quadratic discriminant analysis that is affine invariant: it whitens the rows first.
+    """Affine invariant quadratic discriminant analysis: it whitens the rows first.
 
-    Columns x and A x + b (A invertible) get the same answers, so that an eraser cannot look better by the axes and the
-    scales of what it gives. The covariance of a class is shrunk towards a multiple of that of all rows, by what does
-    best on a fifth of the rows, set aside.
+    Rows x and A x + b (A invertible) get the same answers, so an eraser cannot look better by the axes and scales of
+    its output. The covariance of a class is shrunk towards that of all rows; held-out rows choose by how much.
     """
     from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
     from sklearn.model_selection import train_test_split
@@ -141,7 +140,7 @@ def _quadratic(X: NDArray, z: NDArray, seed: int) -> Any:
 
 
 class _Polar:
-    """Rows as direction and logarithm of length, all columns of about unit variance: the length counts as one more."""
+    """Rows as direction and logarithm of length, all columns of about unit variance."""
 
     def fit(self, rows: NDArray, z: Any = None) -> _Polar:
         length = np.log(self._length(rows))
@@ -160,8 +159,8 @@ class _Polar:
 def _neighbours(X: NDArray, z: NDArray, seed: int) -> Any:
     """Nearest neighbours in direction and length.
 
-    Among many columns the rows nearest to any other are the short ones, whatever their direction; an eraser whose rows
-    differ much in length would hide their classes behind that.
+    Among many columns the nearest rows are the short ones, whatever their direction. An eraser whose rows differ much
+    in length would hide their classes behind that.
     """
     from sklearn.neighbors import KNeighborsClassifier
     from sklearn.pipeline import make_pipeline
@@ -179,7 +178,7 @@ def _kernel(X: NDArray, z: NDArray, seed: int) -> Any:
 
     landmarks = Nystroem(gamma=0.5 / X.shape[1], n_components=min(_LANDMARKS, len(X)), random_state=seed)
     machine = LinearSVC(C=1e-3, dual=False, random_state=seed)
-    # Its answers become probabilities on rows that it has not learned from.
+    # Calibrated to probabilities on rows that the machine has not learned from.
     return make_pipeline(landmarks, StandardScaler(), CalibratedClassifierCV(machine, cv=2, ensemble=False)).fit(X, z)
 
 
@@ -213,22 +212,20 @@ def _wide_network(X: NDArray, z: NDArray, seed: int) -> Any:
     return min(tried, key=lambda pair: pair[0])[1]
 
 
-PANEL: dict[str, Adversary] = {
-    a.name: a
-    for a in (
-        Adversary("logistic", _logistic),
-        Adversary("quadratic", _quadratic),
-        Adversary("neighbours", _neighbours),
-        Adversary("kernel", _kernel),
-        Adversary("boosting", _boosting),
-        Adversary("network", _paper_network),
-        Adversary("wide network", _wide_network),
-    )
+_TRAINERS = {
+    "logistic": _logistic,
+    "quadratic": _quadratic,
+    "neighbours": _neighbours,
+    "kernel": _kernel,
+    "boosting": _boosting,
+    "network": _paper_network,
+    "wide network": _wide_network,
 }
+PANEL: dict[str, Adversary] = {name: Adversary(name, train) for name, train in _TRAINERS.items()}
 
 
 def _cautious(X: NDArray, z: NDArray, seed: int) -> Any:
-    """Whichever of the class shares, a linear model and a network does best on a fifth of the rows, set aside."""
+    """Whichever of the class shares, a linear model and a network does best on held-out rows."""
     from sklearn.dummy import DummyClassifier
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss
@@ -247,7 +244,7 @@ def _cautious(X: NDArray, z: NDArray, seed: int) -> Any:
     return min(models, key=lambda model: log_loss(z_watch, model.predict_proba(watch)))
 
 
-# A code is as long as its model is wrongly sure: not one of the panel, whose members are bold.
+# A model that is wrongly sure makes a code long, and the members of the panel are bold: the code has its own model.
 CODER = Adversary("cautious network", _cautious)
 
 
@@ -266,25 +263,15 @@ def attack(
 ) -> NDArray[np.float64]:
     """Train on `learn` and give class probabilities (n, K) for `test`.
 
-    A class that is missing among the rows to learn from gets the share of one row that has not been seen.
+    A class without rows to learn from gets the share of one row more.
     """
-    import warnings
-
-    from sklearn.exceptions import ConvergenceWarning
-
     present = np.unique(z_learn)
     chances = np.full((len(test), n_classes), 1 / (len(z_learn) + n_classes))
     if len(present) == 1:
         chances[:, present] = 1.0
     else:
         # BLAS has been seen to flag an invalid operation on finite numbers; the answers are checked below.
-        with (
-            warnings.catch_warnings(),
-            interruptible(),
-            np.errstate(invalid="ignore", over="ignore", divide="ignore"),
-        ):
-            # An adversary that has not converged is a weaker one, and the panel has others.
-            warnings.simplefilter("ignore", ConvergenceWarning)
+        with training(), np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             model = adversary.train(learn, np.searchsorted(present, z_learn), seed)
             chances[:, present] = model.predict_proba(test)
         if not np.isfinite(chances).all():

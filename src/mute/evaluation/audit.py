@@ -1,4 +1,4 @@
-"""The audit: four questions about an eraser, answered on rows it has never seen."""
+"""The audit: four questions about an eraser, answered on unseen rows."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from mute.evaluation.privacy import (
     leak_by_rows,
     mmd,
     noise_floor,
-    null_of_the_worst,
+    null_of_the_strongest,
     online_code,
-    read_on_fit_rows,
-    score,
+    read,
+    read_on_training_rows,
 )
-from mute.evaluation.report import Leak, Privacy, Report, Task, Verdict
+from mute.evaluation.report import Leak, Privacy, Report, TaskOutcome, Verdict
 from mute.evaluation.rows import Rows
 from mute.evaluation.utility import (
     Utility,
@@ -38,12 +38,14 @@ from mute.evaluation.utility import (
 )
 from mute.rows.threads import single_threaded_blas
 
-__all__ = ["audit"]
+__all__ = ["audit", "judges_of"]
 
-# A leak counts when the strongest adversary does this well by luck less often than once in a thousand.
+# A leak counts when luck makes the strongest adversary this good less often than once in a thousand times.
 _SIGNIFICANCE = 1e-3
-# "Not erased": at least so much of what could be read before can still be read, on the rows of the fit too.
+# "Not erased": an adversary reads at least this share of what it read before, on training rows too.
 _MOSTLY_THERE = 0.5
+# The name of the training rows in `Verdict.kept`, which saved reports have.
+_TRAINING = "rows of the fit"
 
 
 def audit(
@@ -64,40 +66,51 @@ def audit(
     random_state: int = 0,
     progress: Callable[[str, float], None] | None = None,
 ) -> Report:
-    """Judge an eraser on rows it has never seen.
+    """Judge an eraser on unseen rows.
+
+    The strongest adversary of a panel is compared with chance. The report also says what the erased rows are still
+    worth, how fair a task becomes, and whether counterfactuals look like rows of their class.
 
     Parameters
     ----------
     eraser : fitted eraser, or array of shape (n, D')
-        Anything with a ``transform``; or the erased rows of `X`, made elsewhere.
+        Any object with a ``transform``; or the erased rows of `X`, made elsewhere.
     X : array of shape (n, D), what `mute.open_matrix` gives, iterator of blocks, or dask array
-        Rows that the eraser was not fitted on. From disk, as from a memory map, they are read in blocks, of which no
-        more than `most_rows` rows stay; so are rows of the fit and rows erased elsewhere.
+        Unseen rows. Rows on disk are read in blocks, and no more than `most_rows` of them stay in memory.
     z : array-like of shape (n,)
         Their concept.
     task : array-like of shape (n,), optional
         A downstream label: accuracy and fairness are measured on it.
     fit_rows : (X_fit, z_fit) or, for an array of erased rows, (X_fit, z_fit, Q_fit), optional
-        Rows the eraser was fitted on, for the paper's protocol.
+        Training rows of the eraser, for the paper's protocol.
     oracle : bool, optional
-        Erase with true labels. By default only if the eraser cannot do without.
+        Erase with true labels. By default only if the eraser requires labels.
     adversaries : "all" or sequence of names
     scale_features : bool
         Give the adversaries the norm and the largest entry of each row too.
     max_leak : float
-        Balanced accuracy above chance that is tolerated.
+        The budget: balanced accuracy above chance that is tolerated.
     most_rows : int
-        Rows used, drawn at random, each class in proportion.
+        Rows used at most, drawn at random, each class in proportion.
     words, pairs : optional
         The word of each row, and (word, word, score) by human judgement: similarity before and after.
     truth : (rows, targets, X_cf), optional
-        True counterfactuals: which rows of `X`, the label each is taken to, and what it is then.
+        True counterfactuals: which rows of `X`, the label each is taken to, and the row it then is.
     random_state : int
     progress : function (name of the step, share done), optional
 
     Returns
     -------
     Report
+
+    See Also
+    --------
+    mute.evaluation.compare.compare : Several erasers on the same rows.
+
+    Notes
+    -----
+    *Limits.* "Erased" means that no adversary of this panel reads the concept from this many rows. A stronger
+    adversary, or one with more rows, may read more; `Report.privacy.curve` shows whether more rows help.
 
     Examples
     --------
@@ -150,21 +163,19 @@ def audit(
 
 
 def judges_of(adversaries: Any = "all", max_leak: float = 0.02, **_: Any) -> list[Adversary]:
-    """The panel that these options of `audit` ask for; what cannot be used is refused."""
+    """The panel that these options of `audit` ask for; options that no audit takes are refused."""
     if not 0 <= max_leak < 1:
-        raise MuteError(f"max_leak must lie between 0 and 1, not {max_leak!r}")
+        raise MuteError(f"max_leak must lie between 0 and 1, not {max_leak!r}; give a budget such as 0.02")
     return panel_of(adversaries)
 
 
 class _Steps:
-    """Tells how far the audit is, by rough shares of its time."""
+    """Reports how far the audit is, by rough shares of its time."""
 
     def __init__(self, progress: Callable[[str, float], None] | None, panel: list[Adversary], rows: Rows) -> None:
         self.progress = progress
-        cost = {"wide network": 12.0, "boosting": 3.0}
-        protocols = 2 + (rows.seen is not None)
-        self.total = sum(cost.get(a.name, 1.0) for a in panel) * protocols + 20.0
-        self.cost, self.now, self.last = cost, 0.0, 0.0
+        self.cost, self.now, self.last = {"wide network": 12.0, "boosting": 3.0}, 0.0, 0.0
+        self.total = sum(self.cost.get(a.name, 1.0) for a in panel) * (2 + (rows.seen is not None)) + 20.0
 
     def __call__(self, name: str, adversary: str | None = None) -> None:
         self.now += self.last
@@ -185,27 +196,23 @@ def _attacks(
         sets["paper"] = rows.seen.Q, rows.seen.z, rows.Q_test
     found = []
     for protocol, (learn, z_learn, test) in sets.items():
-        features = Features(learn, scale_features)
-        seen, asked = features(learn), features(test)
-        prior = np.bincount(z_learn, minlength=rows.n_classes) / len(z_learn)
         for adversary in panel:
             steps(f"{adversary.name} ({protocol})", adversary.name)
-            chances = attack(adversary, seen, z_learn, asked, rows.n_classes, int(rng.integers(2**31 - 1)))
-            found.append(score(adversary.name, protocol, chances, rows.z_test, prior, rng))
+            rest = rows.z_test, rows.n_classes, rng, scale_features
+            found.append(read(adversary, protocol, learn, z_learn, test, *rest))
     return found
 
 
 def _privacy(attacks: list[Attack], rows: Rows, rng: np.random.Generator, steps: _Steps) -> Privacy:
     steps("chance")
     by_protocol = {p: [a for a in attacks if a.protocol == p] for p in ("before", "paper", "fresh")}
-    nulls = {p: null_of_the_worst(tried, rows.z_test, rng) for p, tried in by_protocol.items() if tried}
+    by_protocol = {p: tried for p, tried in by_protocol.items() if tried}
+    nulls = {p: null_of_the_strongest(tried, rows.z_test, rng) for p, tried in by_protocol.items()}
     # The wide network would take minutes to learn again and again.
     cheap = [a for a in by_protocol["fresh"] if a.adversary != "wide network"] or by_protocol["fresh"]
     curious = PANEL[max(cheap, key=lambda a: a.balanced_accuracy.value).adversary]
     steps("leak by rows")
-    curve = leak_by_rows(
-        curious, rows.Q_learn, rows.z_learn, rows.Q_test, rows.z_test, rows.n_classes, rng
-    )  # fmt: skip
+    curve = leak_by_rows(curious, rows.Q_learn, rows.z_learn, rows.Q_test, rows.z_test, rows.n_classes, rng)
     steps("description length")
     codes = {
         "before": online_code(rows.X_learn, rows.z_learn, rows.n_classes, rng),
@@ -213,40 +220,38 @@ def _privacy(attacks: list[Attack], rows: Rows, rng: np.random.Generator, steps:
     }
     steps("two-sample tests")
     shares = np.bincount(rows.z_test, minlength=rows.n_classes) / len(rows.z_test)
+    ranked = sorted(attacks, key=lambda a: a.balanced_accuracy.value)[::-1]
     return Privacy(
-        attacks=tuple(attacks),
+        attacks=tuple(a for p in dict.fromkeys(a.protocol for a in attacks) for a in ranked if a.protocol == p),
         chance=1 / rows.n_classes,
         majority=float(shares.max()),
         entropy=entropy_bits(shares),
         null={p: float(np.quantile(null, 0.999)) for p, (null, _) in nulls.items()},
         p_value={p: p_value for p, (_, p_value) in nulls.items()},
-        information={p: information_bound(tried) for p, tried in by_protocol.items() if tried},
+        information={p: information_bound(tried) for p, tried in by_protocol.items()},
         code=codes,
         mmd={"before": mmd(rows.X_test, rows.z_test, rng), "fresh": mmd(rows.Q_test, rows.z_test, rng)},
         curve=(curious.name, tuple(curve)),
-        on_fit_rows=None if rows.seen is None else read_on_fit_rows(rows.seen, rows.n_classes, rng),
+        on_fit_rows=None if rows.seen is None else read_on_training_rows(rows.seen, rows.n_classes, rng),
         noise_floor=None if rows.seen is None else noise_floor(rows, rows.seen, rng),
     )
 
 
 def _verdict(privacy: Privacy, max_leak: float) -> Verdict:
     """`erased`, `leaks` or `not erased`, and the leak it rests on."""
-    best = {a.protocol: a for a in sorted(privacy.attacks, key=lambda a: a.balanced_accuracy.value)}
-    above: dict[str, float] = {protocol: a.balanced_accuracy.value - privacy.chance for protocol, a in best.items()}
-    found = best["fresh"].balanced_accuracy
-    leak = Leak(
-        above["fresh"],
-        found.low - privacy.chance,
-        found.high - privacy.chance,
-        adversary=best["fresh"].adversary,
-        p_value=privacy.p_value["fresh"],
-    )
+    best: dict[str, Attack] = {}
+    for tried in privacy.attacks:  # the strongest comes first
+        best.setdefault(tried.protocol, tried)
+    above = {protocol: a.balanced_accuracy.value - privacy.chance for protocol, a in best.items()}
+    fresh = best["fresh"].balanced_accuracy
+    low, high = fresh.low - privacy.chance, fresh.high - privacy.chance
+    leak = Leak(above["fresh"], low, high, best["fresh"].adversary, privacy.p_value["fresh"])
     if privacy.on_fit_rows is not None:
-        above["rows of the fit"] = privacy.on_fit_rows.value - privacy.chance
+        above[_TRAINING] = privacy.on_fit_rows.value - privacy.chance
     kept = {name: v / max(above["before"], 1e-9) for name, v in above.items() if name != "before"}
     if leak.value <= max_leak or leak.p_value > _SIGNIFICANCE:
         name = "erased"
-    elif min(kept["fresh"], kept.get("rows of the fit", 1.0)) >= _MOSTLY_THERE:
+    elif min(kept["fresh"], kept.get(_TRAINING, 1.0)) >= _MOSTLY_THERE:
         name = "not erased"
     else:
         name = "leaks"
@@ -255,9 +260,7 @@ def _verdict(privacy: Privacy, max_leak: float) -> Verdict:
 
 def _utility(rows: Rows, words: Any, pairs: Any, rng: np.random.Generator, steps: _Steps) -> Utility:
     steps("reconstruction")
-    readers = reconstruction(
-        rows.Q_learn, rows.X_learn, rows.z_learn, rows.Q_test, rows.X_test, rows.z_test, rng
-    )  # fmt: skip
+    readers = reconstruction(rows.Q_learn, rows.X_learn, rows.z_learn, rows.Q_test, rows.X_test, rows.z_test, rng)
     steps("the paper's error")
     in_sample = None if rows.seen is None else paper_mse(rows.seen.Q, rows.seen.X)
     steps("neighbourhoods")
@@ -277,7 +280,7 @@ def _utility(rows: Rows, words: Any, pairs: Any, rng: np.random.Generator, steps
     return Utility(readers, in_sample, floor, back, neighbours, similarity)
 
 
-def _task(rows: Rows, rng: np.random.Generator, steps: _Steps) -> Task | None:
+def _task(rows: Rows, rng: np.random.Generator, steps: _Steps) -> TaskOutcome | None:
     if rows.task_encoder is None or rows.y_learn is None:
         return None
     steps("task")
@@ -287,11 +290,9 @@ def _task(rows: Rows, rng: np.random.Generator, steps: _Steps) -> Task | None:
     found = {}
     for name, learn, test in (("before", rows.X_learn, rows.X_test), ("after", rows.Q_learn, rows.Q_test)):
         features = Features(learn, scale_features=False)
-        chances = attack(
-            PANEL["network"], features(learn), rows.y_learn, features(test), len(rows.task_encoder), seed
-        )  # fmt: skip
+        chances = attack(PANEL["network"], features(learn), rows.y_learn, features(test), len(labels), seed)
         found[name] = fairness(truth, labels[chances.argmax(axis=1)], groups, rng=rng)
-    return Task(**found, trivial=trivial(labels[rows.y_learn], truth, groups, rng=rng))
+    return TaskOutcome(**found, trivial=trivial(labels[rows.y_learn], truth, groups, rng=rng))
 
 
 def _about(rows: Rows, seed: int, scale_features: bool, seconds: float) -> dict[str, Any]:
@@ -320,7 +321,7 @@ def _about(rows: Rows, seed: int, scale_features: bool, seconds: float) -> dict[
 
 
 def _routing(eraser: Any) -> dict[str, Any] | None:
-    """The router's report, with the classes that the eraser knows: the audited rows may have fewer."""
+    """The router's report, with all classes of the eraser: the audited rows may have fewer."""
     found = getattr(eraser, "routing_", None)
     return None if found is None else {"classes": [str(c) for c in eraser.classes_], **found.to_json()}
 

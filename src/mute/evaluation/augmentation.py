@@ -1,4 +1,4 @@
-"""Does training on counterfactual twins make a classifier fairer, and is it the counterfactuals that do it?"""
+"""Training on counterfactuals: whether a classifier becomes fairer, and whether the counterfactuals are the reason."""
 
 from __future__ import annotations
 
@@ -44,25 +44,24 @@ def augment(
     y : array-like of shape (n,)
         Task label, which the counterfactuals of a row keep.
     oracle : bool, optional
-        Tell the eraser the true classes. Otherwise a row starts from the class that ``eraser.route`` gives it (from
-        `z`, if the eraser has no such method), and goes to all others; a row routed wrongly moves the wrong way. By
-        default only an eraser that says ``needs_concept`` is told.
+        Move the rows with true labels. Otherwise a row starts from the class that ``eraser.route`` gives it (from `z`,
+        if the eraser has no such method) and goes to all others; a row routed wrongly moves the wrong way. By default
+        only an eraser that requires labels (``needs_concept``) gets them.
 
     Returns
     -------
     X : array of shape (K n, D)
         The n rows as given, then the counterfactuals, n at a time.
-    z : array of shape (K n,)
-        Their classes; for a counterfactual, its target.
-    y : array of shape (K n,)
+    z, y : arrays of shape (K n,)
+        Their classes (of a counterfactual, the target) and task labels.
     origin : array of shape (K n,)
-        The row each comes from. A row and its twins belong on the same side of any split.
+        The row each comes from. A row and its counterfactuals belong on the same side of any split.
 
     Notes
     -----
     *Limits.* A counterfactual takes on the whole law of its target class. Where the task label depends on the concept,
-    that includes what tells the label, while the label stays: a classifier trained on such twins loses accuracy, and
-    its gaps may turn round instead of closing.
+    that law includes what predicts the label, while the label stays: a classifier trained on such rows loses accuracy,
+    and its gaps may turn round instead of closing.
 
     Examples
     --------
@@ -77,7 +76,7 @@ def augment(
     _check_eraser(eraser)
     rows = np.asarray(X)
     if rows.ndim != 2:
-        raise MuteError(f"X must be of shape (n, D), not {rows.shape}")
+        raise MuteError(f"X must be of shape (n, D), not {rows.shape}; give one row of numbers for each label")
     groups, labels = label_array(z, "z"), label_array(y, "y")
     check_length(groups, len(rows), "z")
     check_length(labels, len(rows), "y")
@@ -86,7 +85,7 @@ def augment(
     else:
         encoder = LabelEncoder.fit(groups)[0]
     if len(encoder) < 2:
-        raise MuteError(f"z has only the class {encoder.classes[0]!r}: there is no other to go to")
+        raise MuteError(f"z has only the class {encoder.classes[0]!r}; give rows of two classes or more")
     oracle = getattr(eraser, "needs_concept", False) if oracle is None else oracle
     routes = not oracle and hasattr(eraser, "route")
     own = encoder.encode(groups, "z")
@@ -114,7 +113,7 @@ class CounterfactualAugmentation(MetaEstimatorMixin, ClassifierMixin, BaseEstima
     eraser : eraser with a method `counterfactual`
         Cloned and fitted on the training rows; wrapped in scikit-learn's ``FrozenEstimator``, used as it is.
     control : None, "original", "duplicate" or "shuffled"
-        None trains on the counterfactuals. The others show what is not their merit: "original" trains on the rows
+        None trains on the counterfactuals. The controls show what is not their merit: "original" trains on the rows
         alone; "duplicate" on as many rows as None does, all of them copies; "shuffled" on counterfactuals of an eraser
         that was fitted on, and starts from, permuted labels of the concept.
     oracle : bool, optional
@@ -131,15 +130,15 @@ class CounterfactualAugmentation(MetaEstimatorMixin, ClassifierMixin, BaseEstima
 
     Notes
     -----
-    *Early stopping.* An estimator that sets rows aside to know when to stop would find the twins of its training rows
-    among them. One with ``early_stopping=True`` and `partial_fit`, such as MLPClassifier, is therefore trained here,
-    epoch by epoch: on the augmented rows of most sources, watched on the original rows of the others, by its own
-    `validation_fraction`, `n_iter_no_change`, `tol` and `max_iter`, with the best epoch kept. This holds for the
-    controls too. Where it cannot be done (a network within a pipeline, HistGradientBoostingClassifier), early stopping
-    is refused.
+    *Early stopping.* An estimator that holds rows out to know when to stop would have counterfactuals of its training
+    rows among them. An estimator with ``early_stopping=True`` and `partial_fit`, such as MLPClassifier, is therefore
+    trained here, epoch by epoch: on the augmented rows of most sources, watched on the original rows of the others, by
+    its own `validation_fraction`, `n_iter_no_change`, `tol` and `max_iter`, with the best epoch kept. The controls are
+    trained in the same way. Early stopping of other estimators (a network within a pipeline,
+    HistGradientBoostingClassifier) is refused.
 
     *Limits.* A cross-validation hidden in the estimator (GridSearchCV, LogisticRegressionCV) has the same fault and
-    is not noticed.
+    is not detected.
 
     Examples
     --------
@@ -171,16 +170,7 @@ class CounterfactualAugmentation(MetaEstimatorMixin, ClassifierMixin, BaseEstima
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, *, concept: Any = None) -> Self:
-        """Fit the eraser, then the classifier on the augmented rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, D)
-        y : array-like of shape (n,)
-            Task labels.
-        concept : array-like of shape (n,)
-            Classes of the concept.
-        """
+        """Fit the eraser on rows `X` and their `concept`, then the classifier on the augmented rows and labels `y`."""
         self._check_parameters()
         X = check_rows(self, X, reset=True)
         labels, groups = label_array(y, "y"), label_array(concept, "concept")
@@ -225,7 +215,7 @@ class CounterfactualAugmentation(MetaEstimatorMixin, ClassifierMixin, BaseEstima
             watched = name == "early_stopping" and value is True and hasattr(self.estimator, "partial_fit")
             if name.split("__")[-1] == "early_stopping" and value is not False and not watched:
                 raise MuteError(
-                    f"the estimator has {name}={value!r}, and would watch twins of its own training rows; "
+                    f"the estimator has {name}={value!r}, and would hold out counterfactuals of its own training rows; "
                     f"set {name}=False"
                 )
 
@@ -257,14 +247,10 @@ def compare_augmentation(
 ) -> dict[str, list[Fairness]]:
     """The fairness of a classifier trained on counterfactuals, next to its controls.
 
-    Every repeat has its own seeds for the eraser (unless frozen), the classifier and the order of the rows, the same in
-    all its trainings; all are tested on the original test rows. `paired_p_value` compares two predictions.
-
-    Returns
-    -------
-    dict of lists of Fairness
-        `repeats` results for each of "original", "duplicate", "shuffled" (not for a frozen eraser, which cannot be
-        fitted on permuted labels) and "counterfactual".
+    The answer has `repeats` results for each of "original", "duplicate", "shuffled" (not for a frozen eraser, which
+    cannot be fitted on permuted labels) and "counterfactual". Every repeat has its own seed for the eraser (unless
+    frozen), the classifier and the order of the rows. All are tested on the original test rows.
+    `mute.evaluation.fairness.paired_p_value` compares two predictions.
     """
     check_whole_number("repeats", repeats)
     rng = random_state_of(random_state)
@@ -284,7 +270,7 @@ def compare_augmentation(
 
 def _check_eraser(eraser: Any) -> None:
     if not hasattr(eraser, "counterfactual"):
-        raise MuteError(f"{type(eraser).__name__} has no method counterfactual; give an eraser that has, such as MUtE")
+        raise MuteError(f"{type(eraser).__name__} has no method counterfactual; give an eraser with one, such as MUtE")
 
 
 def _plain(labels: NDArray[np.object_]) -> NDArray:
@@ -302,9 +288,9 @@ def _seeded(model: Any, seed: int) -> Any:
 def _fit_watched(
     model: Any, rows: NDArray, targets: NDArray, origin: NDArray[np.int64], rng: np.random.RandomState
 ) -> Any:
-    """Train epoch by epoch, watching original rows whose twins take no part; the model at its best.
+    """Train epoch by epoch and keep the model that does best on original rows without counterfactuals in training.
 
-    When to stop is decided as MLPClassifier does, so that only the rows differ from its own early stopping.
+    The rule of MLPClassifier decides when to stop, so that only the rows differ from its own early stopping.
     """
     n = origin.max() + 1
     watched = np.zeros(n, bool)

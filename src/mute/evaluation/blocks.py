@@ -22,15 +22,12 @@ _BLOCK = 2048
 
 
 def on_disk(X: Any) -> bool:
-    """Whether these are rows to be read in blocks, such as `mute.open_matrix` gives."""
+    """Whether the rows come in blocks, such as `mute.open_matrix` gives."""
     return hasattr(X, "row_blocks") and not isinstance(X, np.ndarray)
 
 
 def as_rows(X: Any, name: str, n_rows: int | None = None) -> Any:
-    """`X` as an array of numbers of shape (n, D), still mapped where it was, or as the matrix in blocks that it is.
-
-    An iterator of blocks must have `n_rows` rows.
-    """
+    """`X` as an array of numbers of shape (n, D), still mapped, or as a matrix in blocks (an iterator: of `n_rows`)."""
     if on_disk(X):
         return X
     if is_dask(X):
@@ -46,7 +43,7 @@ def as_rows(X: Any, name: str, n_rows: int | None = None) -> Any:
 
 
 def check_matrix(X: Any, name: str) -> NDArray:
-    """`X` as an array of finite numbers, still mapped where it was; what is on disk is read whole."""
+    """`X` as an array of finite numbers, still mapped; a matrix on disk is read whole."""
     rows = as_rows(X, name)
     array: NDArray = rows.to_numpy() if on_disk(rows) else rows
     if array.dtype.kind == "f":
@@ -55,7 +52,7 @@ def check_matrix(X: Any, name: str) -> NDArray:
 
 
 def blocks_of(X: Any, size: int = _BLOCK) -> Iterator[tuple[int, NDArray]]:
-    """Number of its first row, and block, for all rows in order; of a mapped file no more than a block stays."""
+    """Every block with the number of its first row; no more than one block of a mapped file stays in memory."""
     start = 0
     blocks = X.row_blocks(size) if on_disk(X) else (X[i : i + size] for i in range(0, len(X), size))
     for block in blocks:
@@ -68,24 +65,9 @@ def blocks_of(X: Any, size: int = _BLOCK) -> Iterator[tuple[int, NDArray]]:
 def gather(
     X: Any, name: str, places: Sequence[NDArray[np.int64]], *, digest: bool = False
 ) -> tuple[list[NDArray], str | None]:
-    """Go once through all rows, check that they are finite, and take some.
+    """Go once through all rows, check that they are finite, and take those at `places`, each in ascending order.
 
-    Parameters
-    ----------
-    X : array or matrix on disk of shape (n, D)
-    name : str
-        For messages.
-    places : sequence of arrays of int
-        Which rows to take; each in ascending order.
-    digest : bool
-        Hash the rows too.
-
-    Returns
-    -------
-    taken : list of arrays of shape (m, D)
-        For each of `places`.
-    digest : str or None
-        As `mute.estimators.base.digest_of_rows` gives it.
+    With `digest` also hash the rows, as `mute.estimators.base.digest_of_rows` does.
 
     Examples
     --------

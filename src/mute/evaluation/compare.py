@@ -17,11 +17,12 @@ from mute.estimators.progress import FitProgress
 from mute.estimators.registry import METHODS, make, method_of
 from mute.evaluation.audit import audit, judges_of
 from mute.evaluation.blocks import check_matrix
-from mute.evaluation.report import _deliver, _number, _table
+from mute.evaluation.page import compare_page
+from mute.evaluation.rendering import bullets, deliver
 from mute.evaluation.rows import check_enough_rows, check_task
+from mute.evaluation.wording import comparison_table, kept_of, strongest
 from mute.flow.routing import stratified_sample
 from mute.rows.validation import LabelEncoder, check_classes, check_length, label_array
-from mute.storage.files import write_atomically
 
 # Share of the bar that a method's fit takes; its audit takes the rest.
 _FIT = 0.5
@@ -30,17 +31,17 @@ __all__ = ["Comparison", "compare", "methods_of"]
 
 
 def methods_of(names: Any, *, with_task: bool = True) -> list[str]:
-    """The methods of these names; for "all" every one that can be fitted, those with task labels only `with_task`."""
+    """The methods of these names; "all" are all methods, those that learn from task labels only `with_task`."""
     if isinstance(names, str) and names == "all":
         return [name for name, method in METHODS.items() if with_task or not method.task]
     names = names.split(",") if isinstance(names, str) else list(names)
     if not names:
-        raise MuteError('methods must be "all" or names of methods, not an empty list')
+        raise MuteError('methods is an empty list; give "all" or names of methods')
     needy = [name for name in names if method_of(name).task and not with_task]
     if needy:
         raise MuteError(
             f"the method {needy[0]!r} learns from the labels of a task; "
-            "give them (task= in Python, --task on the command line), or leave it out"
+            "give them (task= in Python, --task on the command line), or leave the method out"
         )
     return list(dict.fromkeys(names))
 
@@ -66,34 +67,32 @@ class Comparison:
 
     def to_json(self, path: str | Path | None = None) -> str:
         """As JSON text, also written to `path` where given."""
-        return _deliver(json.dumps({"reports": self.reports, "failures": self.failures}, indent=1), path)
+        return deliver(json.dumps({"reports": self.reports, "failures": self.failures}, indent=1), path)
 
     def to_markdown(self, path: str | Path | None = None) -> str:
         """As Markdown text, also written to `path` where given."""
-        rows = self.rows()
-        lines = ["# Comparison of erasers", ""]
-        if rows:
-            cells = [tuple(v if isinstance(v, str) else _number(v) for v in row.values()) for row in rows]
-            lines += _table(tuple(name.replace("_", " ") for name in rows[0]), cells)
-        lines += [f"- {name} failed: {error}" for name, error in self.failures.items()]
-        return _deliver("\n".join(lines) + "\n", path)
+        parts = ["# Comparison of erasers"]
+        if self.reports:
+            parts.append(comparison_table(self.reports).to_markdown())
+        if self.failures:
+            parts.append(bullets(f"{name} failed: {error}" for name, error in self.failures.items()))
+        return deliver("\n\n".join(parts) + "\n", path)
 
     def to_html(self, path: str | Path | None = None) -> str:
         """One self-contained page with the trade-off, also written to `path` where given."""
-        from mute.evaluation.page import compare_page
-
-        return _deliver(compare_page(self.reports, self.failures), path)
+        return deliver(compare_page(self.reports, self.failures), path)
 
 
 def _figures(report: dict[str, Any]) -> dict[str, Any]:
-    privacy, task = report["privacy"], report["task"]
-    paper = [a["balanced_accuracy"]["value"] for a in privacy["attacks"] if a["protocol"] == "paper"]
+    decision, privacy, task = report["decision"], report["privacy"], report["task"]
+    paper = strongest(report, "paper")
     return {
-        "verdict": report["decision"]["name"],
-        "fresh": report["decision"]["leak"]["value"] + privacy["chance"],
-        "paper": max(paper, default=None),
+        "verdict": decision["name"],
+        "adversary": decision["leak"]["adversary"],
+        "fresh": decision["leak"]["value"] + privacy["chance"],
+        "paper": paper and paper["balanced_accuracy"]["value"],
         "bits_read": privacy["information"]["fresh"]["value"],
-        "r2": max(r["r2"]["value"] for r in report["utility"]["reconstruction"]),
+        "r2": kept_of(report)["value"],
         "neighbours_1pc": report["utility"]["neighbours"][-1]["corrected"]["value"],
         "task_accuracy": task and task["after"]["accuracy"]["value"],
         "tpr_rms": task and task["after"]["tpr_rms"]["value"],
@@ -113,19 +112,19 @@ def compare(
     progress: Callable[[str, float], None] | None = None,
     **options: Any,
 ) -> Comparison:
-    """Fit every method on one part of the rows and audit it on the other.
+    """Fit every method on one part of the rows and audit it on the other part.
 
     Parameters
     ----------
     X : array of shape (n, D), or what `mute.open_matrix` gives, which is read whole
-    z : array-like of shape (n,)
-    task : array-like of shape (n,), optional
+    z, task : array-like of shape (n,)
+        Concept and, optionally, a downstream label.
     methods : "all", comma-separated names or a sequence of them
         Names of `mute.estimators.registry.METHODS`, with a preset after a colon where wanted ("farm:paper-glove").
     fit_share : float
         Share of each class to fit on.
     folder : path, optional
-        Each method's report is kept here as soon as it is done, and not made again for the same rows and settings.
+        Each report is kept here as soon as it is done, and is not made again for the same rows and settings.
     random_state : int
     progress : function (what is being done, share done), optional
     **options
@@ -134,6 +133,26 @@ def compare(
     Returns
     -------
     Comparison
+        With ``to_html``, ``to_markdown`` and ``to_json``. A method that fails is listed and does not stop the others.
+
+    See Also
+    --------
+    mute.audit : One eraser.
+
+    Notes
+    -----
+    *Limits.* All methods run with their defaults (or a preset), which may not suit the rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mute.evaluation.compare import compare
+    >>> rng = np.random.default_rng(0)
+    >>> z = np.repeat(["a", "b"], 200)
+    >>> X = rng.normal(size=(400, 3)) + 3 * (z == "b")[:, None]
+    >>> found = compare(X, z, methods="none,leace", adversaries=["logistic"])
+    >>> [(row["method"], row["verdict"]) for row in found.rows()]
+    [('none', 'not erased'), ('leace', 'erased')]
     """
     names = methods_of(methods, with_task=task is not None)
     for name in names:
@@ -184,13 +203,12 @@ def compare(
         out.reports[name] = report
         if kept is not None:
             kept.parent.mkdir(parents=True, exist_ok=True)
-            with write_atomically(kept) as file:
-                file.write(json.dumps(report).encode())
+            deliver(json.dumps(report), kept)
     return out
 
 
 def _check_parts(encoder: LabelEncoder, codes: Any, tasks: Any, fit: Any) -> None:
-    """Refuse a split of which one part cannot serve any method."""
+    """Refuse a split with a part that no method can use."""
     counts = np.bincount(codes[fit], minlength=len(encoder))
     if counts.min() < 2:
         few = encoder.classes[int(counts.argmin())]

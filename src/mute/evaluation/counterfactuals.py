@@ -1,8 +1,7 @@
-"""Are counterfactuals what they claim to be: rows that the target class could have drawn?"""
+"""Whether counterfactuals look like rows of the class that they were moved to."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,17 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.evaluation.adversaries import training
 from mute.evaluation.estimates import Estimate, bootstrap
 
 __all__ = ["Move", "can_judge", "counterfactual_quality"]
 
-Change = Callable[[NDArray, int, int], NDArray]
+# A function of rows, source and target to their counterfactuals.
+MoveRows = Callable[[NDArray, int, int], NDArray]
 
-# Rows of each class in one move: 600 of each test the classifier that tells them apart, a standard error of 0.014.
+# Rows of each class in one move: 600 of each test the classifier that separates them, a standard error of 0.014.
 _MOST_ROWS = 2000
 _FEWEST_ROWS = 40
 _MOST_MOVES = 12
-# Which parts the classifiers learn from and are chosen on; the rest tests the chosen one.
+# The share that the classifiers learn from, and the share that chooses among them; the rest tests the chosen one.
 _LEARN, _CHOOSE = 0.5, 0.2
 # A covariance from fewer rows than two a column says more about the rows than about their law.
 _ROWS_PER_COLUMN = 2
@@ -31,27 +32,26 @@ _NEAR_ENOUGH = 0.95
 
 @dataclass(frozen=True)
 class Move:
-    """Counterfactuals from one class to another, on rows the eraser never saw.
+    """Counterfactuals of unseen rows from one class to another.
 
     Attributes
     ----------
     source, target : label
     n_rows : int
         Counterfactuals examined.
-    routed : Estimate or None
-        Share that the router takes for the target; None without a router.
-    own : float or None
-        The same share of the target's real rows.
+    routed, own : Estimate or None, float or None
+        Share of the counterfactuals, and of the target's real rows, that the router takes for the target; None without
+        a router.
     two_sample : Estimate
-        Balanced accuracy, on held-out rows, of a classifier that tells counterfactuals from real rows of the
-        target: 0.5 is cannot tell.
+        Balanced accuracy, on held-out rows, of a classifier that separates counterfactuals from real rows of the
+        target: 0.5 is chance.
     displacement : Estimate
         Median length of the move, in mean distances of two random rows.
     translational : float
         Share of the move that is the same for all rows, |mean move|² / mean |move|²; NaN where nothing moves.
     plausibility : Estimate
         Share of the counterfactuals that have a real row of the target as near as 95 % of the target's real rows
-        have: 0.95 is as real ones.
+        have: 0.95 is as near as real rows.
     norm_ratio : float
         Median norm of the counterfactuals over that of the target's real rows.
     truth_cosine, truth_distance : Estimate or None
@@ -88,15 +88,13 @@ def counterfactual_quality(
     ----------
     eraser : object
         With ``counterfactual(X, label)``; `route` is used where there is a `router_`.
-    X : array of shape (n, D)
-        Rows the eraser has not been fitted on.
-    z : integer array of shape (n,)
-        Their classes.
+    X, z : arrays of shapes (n, D) and (n,)
+        Unseen rows and the codes of their classes.
     classes : sequence of K labels
         The user's labels, in the order of the codes in `z`.
     rng : numpy Generator
     oracle : bool
-        Give the eraser the true labels, in place of its router.
+        Move the rows with true labels, in place of the router.
     truth : tuple of three arrays, optional
         True counterfactuals: the rows of `X` that have one (a mask or m indices), the codes of their targets
         (shape (m,)) and the embeddings (shape (m, D)).
@@ -104,16 +102,16 @@ def counterfactual_quality(
     Returns
     -------
     tuple of Move
-        For at most twelve pairs, those of the largest classes; classes of fewer than 40 rows are left out.
+        For at most twelve pairs of the largest classes; classes of fewer than 40 rows are left out.
 
     Notes
     -----
-    *Limits.* All figures but the true counterfactuals are about laws: they say that the moved rows look like the
-    target's, not that each kept what is its own. A map that swaps rows at random would pass; `displacement` and the
-    reconstruction of erased rows speak to that.
+    *Limits.* All figures but the true counterfactuals compare laws: the moved rows look like rows of the target. They
+    do not say that each row kept what is its own. A map that swaps rows at random would pass; `displacement` and the
+    reconstruction of erased rows detect it.
     """
     if not callable(getattr(eraser, "counterfactual", None)):
-        raise MuteError(f"{type(eraser).__name__} has no counterfactual(X, target): there is nothing to judge")
+        raise MuteError(f"{type(eraser).__name__} has no method counterfactual(X, target); give an eraser that has one")
     if len(z) != len(X):
         raise MuteError(f"z has {len(z)} classes for {len(X)} rows; give one for each row")
     counts = np.bincount(z, minlength=len(classes))
@@ -133,7 +131,7 @@ def counterfactual_quality(
 
 
 def can_judge(z: NDArray) -> bool:
-    """Whether two classes have rows enough."""
+    """Whether two classes have enough rows."""
     return bool((np.bincount(z) >= _FEWEST_ROWS).sum() >= 2)
 
 
@@ -144,7 +142,7 @@ def _pairs(counts: NDArray, classes: Sequence[Any]) -> list[tuple[int, int]]:
         sizes = ", ".join(f"{label!r}: {n}" for label, n in zip(classes[:20], counts, strict=False))
         raise MuteError(
             f"counterfactuals need two classes of at least {_FEWEST_ROWS} rows each, and the rows given have {sizes}; "
-            "set more rows aside"
+            "give more rows"
         )
     pairs = [(i, j) for i in enough for j in enough if i != j]
     return sorted(sorted(pairs, key=lambda pair: -min(counts[list(pair)]))[:_MOST_MOVES])
@@ -152,7 +150,7 @@ def _pairs(counts: NDArray, classes: Sequence[Any]) -> list[tuple[int, int]]:
 
 def _judge(
     eraser: Any,
-    change: Change,
+    change: MoveRows,
     X: NDArray,
     z: NDArray,
     pair: tuple[int, int],
@@ -188,20 +186,18 @@ def _judge(
 
 
 def _routed_to(eraser: Any, rows: NDArray, label: Any) -> NDArray[np.bool_]:
-    # One by one: a label may be a tuple, which an array would take for a row of labels.
+    # Compared one by one: a label may be a tuple, which an array would take for a row of labels.
     return np.array([found == label for found in eraser.route(rows).tolist()])
 
 
 def _tell_apart(made: NDArray, real: NDArray, rng: np.random.Generator) -> Estimate:
-    """Held-out accuracy, on as many of the one as of the other, of the classifier that did best on a part before.
+    """Accuracy on held-out rows, half of them made, of the best of three classifiers.
 
     A logistic model sees shifts, a quadratic one covariances, boosted trees the shape of single columns and of the
-    squared norm. The choice among them is made on rows of its own: the best of three on the test rows would lie
-    above one half by chance alone.
+    squared norm. Other rows choose among them: the best of three on the test rows would lie above one half by chance.
     """
     from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
     from sklearn.ensemble import HistGradientBoostingClassifier
-    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -227,8 +223,7 @@ def _tell_apart(made: NDArray, real: NDArray, rng: np.random.Generator) -> Estim
     if ends[1] >= _ROWS_PER_COLUMN * learn[0].shape[1]:
         # A hundredth of each column's variance keeps directions that no row varies in from deciding alone.
         classifiers.append(make_pipeline(StandardScaler(), QuadraticDiscriminantAnalysis(reg_param=0.01)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with training():
         best = max((c.fit(*learn) for c in classifiers), key=lambda c: c.score(*choose))
     right = best.predict(test[0]) == test[1]
     return bootstrap(lambda rows: float(right[rows].mean()), len(right), rng, groups=test[1])
@@ -277,7 +272,7 @@ class _Truth:
         return cls(rows, targets, embeddings)
 
     def compare(
-        self, change: Change, z: NDArray, pair: tuple[int, int], rng: np.random.Generator
+        self, change: MoveRows, z: NDArray, pair: tuple[int, int], rng: np.random.Generator
     ) -> tuple[Estimate | None, Estimate | None]:
         """Mean cosine and distance between what the eraser makes and the truth, for one move."""
         mine = np.flatnonzero((z[self.rows] == pair[0]) & (self.targets == pair[1]))[:_MOST_ROWS]

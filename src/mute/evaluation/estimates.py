@@ -13,7 +13,7 @@ __all__ = ["Estimate", "bootstrap"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure and the interval that holds it with 95 % confidence (NaN where none can be given)."""
+    """A figure and its 95 % interval (NaN where there is none)."""
 
     value: float
     low: float = float("nan")
@@ -33,15 +33,7 @@ def bootstrap(
 ) -> Estimate:
     """The statistic of all `n` rows, and the middle 95 % of its values on rows drawn with replacement.
 
-    Parameters
-    ----------
-    statistic : function of an integer array
-        Called with the rows to use; may return NaN where a draw leaves it undefined.
-    n : int
-    rng : numpy Generator
-    draws : int
-    groups : array of shape (n,), optional
-        Each group keeps its size in every draw.
+    `statistic` takes the numbers of the rows to use, and may be NaN. Each group of `groups` keeps its size in a draw.
 
     Examples
     --------
@@ -52,10 +44,8 @@ def bootstrap(
     (49.5, True)
     """
     members = [np.arange(n)] if groups is None else [np.flatnonzero(groups == g) for g in np.unique(groups)]
-    values = []
-    for _ in range(draws):
-        values.append(statistic(np.concatenate([rng.choice(rows, len(rows)) for rows in members])))
-    found = np.asarray(values, float)
+    drawn = (np.concatenate([rng.choice(rows, len(rows)) for rows in members]) for _ in range(draws))
+    found = np.array([statistic(rows) for rows in drawn], float)
     found = found[~np.isnan(found)]
     value = float(statistic(np.arange(n)))
     if not len(found):

@@ -1,4 +1,4 @@
-"""Do predictions treat the classes of the concept alike?"""
+"""Whether predictions treat the classes of the concept alike."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mute.rows.validation import LabelEncoder, check_length, check_whole_number,
 __all__ = ["Fairness", "fairness", "paired_p_value", "trivial"]
 
 Figure = Callable[[NDArray[np.int64]], float]
-# Shares that differ by less are equal; only rounding tells them apart.
+# Shares that differ by less are equal but for rounding.
 _ROUNDING = 1e-12
 
 
@@ -25,8 +25,8 @@ class Fairness:
     r"""Fairness of predictions; each figure has a bootstrap interval over the test rows.
 
     With :math:`TPR_{z,y} = P(\hat Y = y | Z = z, Y = y)`, the gap of classes a < b at label y is
-    :math:`TPR_{a,y} - TPR_{b,y}`. For two classes of the concept the figures are the paper's; for more, each is that
-    of the pair where it is largest.
+    :math:`TPR_{a,y} - TPR_{b,y}`. For two classes the figures are the paper's; for more classes, each figure is that of
+    the pair where it is largest.
 
     Attributes
     ----------
@@ -39,18 +39,13 @@ class Fairness:
         Pearson's correlation over labels between :math:`P(Z = a | Y = y, Z \in \{a, b\})` and the gap, for the pair
         with the largest `tpr_rms`. With two labels it can only be -1 or 1; NaN where either side does not vary.
     equalised_odds : Estimate
-        The largest difference between two classes in any label's true or false positive rate, that label against the
-        rest.
+        The largest difference between two classes in a true or false positive rate of any label against the rest.
     worst_group : Estimate
-        Accuracy of the class that has the least.
-    labels : tuple of length Y
-        All labels, true or predicted, sorted.
-    classes : tuple of length K
-        The classes of the concept, sorted.
-    tpr : array of shape (K, Y)
-        True positive rates; NaN where a class has no row of a label.
-    counts : array of shape (K, Y)
-        How many rows each rate rests on.
+        The lowest accuracy of a class.
+    labels, classes : tuples of lengths Y and K
+        All labels, true or predicted, and the classes of the concept, sorted.
+    tpr, counts : arrays of shape (K, Y)
+        True positive rates, NaN where a class has no row of a label, and the number of rows behind each.
 
     Notes
     -----
@@ -113,7 +108,7 @@ def fairness(y: Any, predicted: Any, z: Any, *, rng: np.random.Generator, draws:
 def trivial(y_learn: Any, y: Any, z: Any, *, rng: np.random.Generator, draws: int = 200) -> Fairness:
     """The fairness of always predicting the commonest label of `y_learn` (the first of equals).
 
-    It has no gaps at all, so a fair but useless predictor should be read against it.
+    This predictor has no gaps at all and is useless: read any fair predictor against it.
 
     Examples
     --------
@@ -131,41 +126,17 @@ def trivial(y_learn: Any, y: Any, z: Any, *, rng: np.random.Generator, draws: in
 
 
 def paired_p_value(
-    y: Any,
-    first: Any,
-    second: Any,
-    z: Any,
-    *,
-    rng: np.random.Generator,
-    figure: str = "accuracy",
-    draws: int = 1000,
+    y: Any, first: Any, second: Any, z: Any, *, rng: np.random.Generator, figure: str = "accuracy", draws: int = 1000
 ) -> float:
-    """How easily chance in the test rows alone would make two predictors differ so much.
+    """Two-sided p-value of the difference of two predictors, `first` and `second`, on the same test rows.
 
-    Test rows are drawn with replacement, the same for both; p is the share of draws, the observed one included, in
-    which the difference strays from its observed value by at least that value.
-
-    Parameters
-    ----------
-    y : array-like of shape (n,)
-        True labels.
-    first, second : array-like of shape (n,)
-        The two predictions of the same rows.
-    z : array-like of shape (n,)
-        Classes of the concept.
-    rng : numpy Generator
-    figure : str
-        Any figure of `Fairness`.
-    draws : int
-
-    Returns
-    -------
-    float
-        Two-sided, at least 1 / (draws + 1); NaN if the figure is undefined.
+    Test rows are drawn with replacement, the same for both. The p-value is the share of draws, the observed one
+    included, in which the difference strays from its observed value by at least that value. It is NaN where the
+    `figure` of `Fairness` is undefined.
 
     Notes
     -----
-    *Limits.* It says nothing about how another fit of the same models would have come out: repeat the fits for that.
+    *Limits.* It says nothing about another fit of the same models: repeat the fits for that.
 
     Examples
     --------
@@ -223,14 +194,6 @@ def _table(cells: NDArray[np.int64], shape: tuple[int, int, int]) -> NDArray[np.
     return np.bincount(cells, minlength=np.prod(shape)).reshape(shape)
 
 
-def _accuracy(table: NDArray[np.int64]) -> float:
-    return float(_hits(table).sum() / table.sum())
-
-
-def _tpr_rms(table: NDArray[np.int64]) -> float:
-    return _largest(_pair_rms(_gaps(_tpr(table))))
-
-
 def _demographic_parity(table: NDArray[np.int64]) -> float:
     chosen = table.sum(axis=1)
     shares = _share(chosen, chosen.sum(axis=1, keepdims=True))
@@ -243,7 +206,7 @@ def _gap_correlation(table: NDArray[np.int64]) -> float:
     if np.isnan(rms).all():
         return float("nan")
     pair = int(np.nanargmax(rms))
-    first, second = (side[pair] for side in _pairs(len(table)))
+    first, second = (side[pair] for side in np.triu_indices(len(table), 1))
     counts = table.sum(axis=2)
     known = ~np.isnan(gaps[pair])
     share = (counts[first] / np.maximum(counts[first] + counts[second], 1))[known]
@@ -260,17 +223,13 @@ def _equalised_odds(table: NDArray[np.int64]) -> float:
     return _largest(np.abs(np.concatenate([_gaps(_tpr(table)), _gaps(fpr)])))
 
 
-def _worst_group(table: NDArray[np.int64]) -> float:
-    return -_largest(-_share(_hits(table).sum(axis=1), table.sum(axis=(1, 2))))
-
-
 _FIGURES: dict[str, Figure] = {
-    "accuracy": _accuracy,
-    "tpr_rms": _tpr_rms,
+    "accuracy": lambda table: float(_hits(table).sum() / table.sum()),
+    "tpr_rms": lambda table: _largest(_pair_rms(_gaps(_tpr(table)))),
     "demographic_parity": _demographic_parity,
     "gap_correlation": _gap_correlation,
     "equalised_odds": _equalised_odds,
-    "worst_group": _worst_group,
+    "worst_group": lambda table: -_largest(-_share(_hits(table).sum(axis=1), table.sum(axis=(1, 2)))),
 }
 
 
@@ -288,14 +247,9 @@ def _share(part: NDArray, whole: NDArray) -> NDArray[np.float64]:
     return np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0)
 
 
-def _pairs(n_classes: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    first, second = np.triu_indices(n_classes, 1)
-    return first, second
-
-
 def _gaps(rates: NDArray[np.float64]) -> NDArray[np.float64]:
     """Differences of the rates (K, Y) for every pair of classes, shape (pairs, Y)."""
-    first, second = _pairs(len(rates))
+    first, second = np.triu_indices(len(rates), 1)
     return rates[first] - rates[second]
 
 

@@ -10,17 +10,16 @@ from html import escape
 from typing import Any
 
 from mute.errors import missing_extra
+from mute.evaluation.wording import kept_of, strongest
 
 __all__ = [
     "adversary_bars",
     "audit_plane",
     "comparison_plane",
     "kept_bars",
-    "kept_of",
     "layer_curves",
     "leak_curve",
     "rate_gaps",
-    "read_of",
     "routing_map",
     "row_map",
 ]
@@ -31,102 +30,76 @@ SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "hexagon"
 INK, GREY, RULE, LUCK, GOOD = "#1f2933", "#9AA5B1", "#E4E7EB", "#D55E00", "#00795A"
 PROTOCOLS = {
     "before": ("before erasure", GREY),
-    "paper": ("after, from the fit's rows", "#56B4E9"),
-    "fresh": ("after, from other rows", "#0072B2"),
+    "paper": ("after, taught on training rows", "#56B4E9"),
+    "fresh": ("after, taught on unseen rows", "#0072B2"),
 }
-_READ = "balanced accuracy"
-# Numbers in the cells of a larger table could not be read.
+_READ, _PLANE = "balanced accuracy", "What is kept against what is read"
+# Nobody could read numbers in the cells of a larger table.
 _MOST_CELLS = 12
 
 
 def adversary_bars(report: dict[str, Any]) -> Any:
-    """Balanced accuracy of each adversary under each protocol, beside guessing and luck."""
-    go = _plotly()
+    """Balanced accuracy of each adversary under each protocol, beside chance and luck."""
     privacy = report["privacy"]
     names = list(dict.fromkeys(a["adversary"] for a in privacy["attacks"]))
-    figure = go.Figure()
+    figure = _figure("What each adversary reads, before and after", 420)
     for protocol, (words, colour) in PROTOCOLS.items():
         found = {a["adversary"]: a["balanced_accuracy"] for a in privacy["attacks"] if a["protocol"] == protocol}
         if not found:
             continue
         shown = [n for n in names if n in found]
         figure.add_bar(
-            x=shown,
-            y=[found[n]["value"] for n in shown],
-            error_y=_whiskers(found[n] for n in shown),
-            name=words,
-            marker_color=colour,
-            hovertemplate="%{x}: %{y:.1%}<extra></extra>",
-        )
-    _guessing(figure, privacy["chance"])
-    luck = privacy["null"]["fresh"]
-    figure.add_hline(
-        luck,
-        line={"color": LUCK, "width": 1.5, "dash": "dot"},
-        name=f"luck, once in 1,000 ({luck:.1%})",
-        showlegend=True,
-    )
+            x=shown, y=[found[n]["value"] for n in shown], error_y=_whiskers(found[n] for n in shown), name=words,
+            marker_color=colour, hovertemplate="%{x}: %{y:.1%}<extra></extra>",
+        )  # fmt: skip
+    _level(figure, privacy["chance"], "chance", dash="dash")
+    _level(figure, privacy["null"]["fresh"], "luck, once in 1,000", colour=LUCK, dash="dot")
     figure.update_layout(barmode="group", bargap=0.3, bargroupgap=0.06)
     figure.update_xaxes(showgrid=False)
     figure.update_yaxes(title=_READ, range=[0, 1.02], tickformat=".0%", dtick=0.25)
-    return _styled(figure, "What each adversary reads, before and after", 420)
+    return figure
 
 
 def leak_curve(report: dict[str, Any]) -> Any:
     """Balanced accuracy by the number of rows that the adversary learns from."""
-    go = _plotly()
     privacy = report["privacy"]
     name, points = privacy["curve"]
     if not points:
         return None
     rows, found = [n for n, _ in points], [e for _, e in points]
-    figure = go.Figure()
+    figure = _figure("Do more rows help the adversary?", 360)
     figure.add_scatter(
-        x=rows,
-        y=[e["value"] for e in found],
-        error_y=_whiskers(found),
-        mode="lines+markers",
-        line={"color": PALETTE[0], "width": 2},
-        marker_size=7,
-        name=f"{name} adversary",
+        x=rows, y=[e["value"] for e in found], error_y=_whiskers(found), mode="lines+markers",
+        line={"color": PALETTE[0], "width": 2}, marker_size=7, name=f"{name} adversary",
         hovertemplate="%{x:,} rows: %{y:.1%}<extra></extra>",
-    )
+    )  # fmt: skip
     chance = privacy["chance"]
-    _guessing(figure, chance)
+    _level(figure, chance, "chance", dash="dash")
     ends = [chance] + [v for e in found for v in e.values() if v is not None]
     figure.update_xaxes(
         title="rows to learn from (each step doubles)", type="log", tickvals=rows, ticktext=[f"{n:,}" for n in rows]
     )
     # At least ten points high: noise of a single point should look like one.
     figure.update_yaxes(title=_READ, tickformat=".0%", range=[min(ends) - 0.02, max(max(ends) + 0.02, min(ends) + 0.1)])
-    return _styled(figure, "Do more rows help the adversary?", 360)
+    return figure
 
 
 def row_map(report: dict[str, Any]) -> Any:
     """Rows before, after and as counterfactuals, coloured by class."""
-    _plotly()
-    from plotly.subplots import make_subplots  # type: ignore[import-untyped]
-
     picture, classes = report["picture"], report["about"]["classes"]
     panels = [("before", "classes", "before erasure"), ("after", "classes", "after erasure")]
     if picture["counterfactual"]:
         panels.append(("counterfactual", "targets", "moved to another class"))
-    figure = make_subplots(1, len(panels), subplot_titles=[title for *_, title in panels], horizontal_spacing=0.03)
+    height = 460 + _legend_room(len(classes))
+    figure = _figure("The rows in two dimensions", height, [title for *_, title in panels], spacing=0.03)
     for column, (name, codes, _) in enumerate(panels, start=1):
         for k, label in enumerate(classes):
             mine = [point for point, code in zip(picture[name], picture[codes], strict=True) if code == k]
             figure.add_scatter(
-                x=[x for x, _ in mine],
-                y=[y for _, y in mine],
-                mode="markers",
+                x=[x for x, _ in mine], y=[y for _, y in mine], mode="markers",
                 marker={"color": _colour(k), "symbol": _symbol(k, len(classes)), "size": 5, "opacity": 0.6},
-                name=_text(label),
-                legendgroup=str(k),
-                showlegend=column == 1,
-                hoverinfo="name",
-                row=1,
-                col=column,
-            )
+                name=_text(label), legendgroup=str(k), showlegend=column == 1, hoverinfo="name", row=1, col=column,
+            )  # fmt: skip
     if len(panels) == 3:
         figure.add_scatter(**_arrows(picture), row=1, col=3)
         # Counterfactuals live on the axes of the rows before erasure.
@@ -137,7 +110,7 @@ def row_map(report: dict[str, Any]) -> Any:
     figure.update_xaxes(title="where classes differ most")
     figure.update_yaxes(title="largest spread", row=1, col=1)
     figure.update_layout(legend_itemsizing="constant")
-    return _styled(figure, "The rows in two dimensions", 460 + _legend_room(len(classes)))
+    return figure
 
 
 def _arrows(picture: dict[str, Any]) -> dict[str, Any]:
@@ -158,9 +131,6 @@ def _arrows(picture: dict[str, Any]) -> dict[str, Any]:
 
 def layer_curves(report: dict[str, Any]) -> Any:
     """Negentropy of each class, and what the quadratic adversary reads, after each layer."""
-    _plotly()
-    from plotly.subplots import make_subplots
-
     diagnostics, layers = report["diagnostics"], report["layers"]
     curves = [
         (rows, k, curve)
@@ -168,100 +138,71 @@ def layer_curves(report: dict[str, Any]) -> Any:
         for k, curve in enumerate(classes)
         if any(v is not None for v in curve)
     ]
-    panels = ["distance from the law all classes share"] * bool(curves) + ["what the quadratic adversary reads"] * bool(
-        layers
-    )
+    panels = ["distance from the law all classes share"] if curves else []
+    panels += ["what the quadratic adversary reads"] if layers else []
     if not panels:
         return None
-    figure = make_subplots(1, len(panels), subplot_titles=panels, horizontal_spacing=0.1)
+    height = 380 + _legend_room(len(report["about"]["classes"]))
+    figure = _figure("How the iterations erase", height, panels, spacing=0.1)
     for rows, k, curve in curves:
         figure.add_scatter(
-            x=list(range(len(curve))),
-            y=curve,
-            mode="lines",
+            x=list(range(len(curve))), y=curve, mode="lines",
             line={"color": _colour(k), "width": 2, "dash": "solid" if rows == "train" else "dash"},
-            name=_text(diagnostics["classes"][k]),
-            legendgroup=str(k),
-            showlegend=rows == curves[0][0],
-            row=1,
-            col=1,
-        )
+            name=_text(diagnostics["classes"][k]), legendgroup=str(k), showlegend=rows == curves[0][0], row=1, col=1,
+        )  # fmt: skip
     if curves:
         figure.update_yaxes(title="negentropy (nats)", rangemode="tozero", row=1, col=1)
     if layers:
-        column, chance = len(panels), report["privacy"]["chance"]
+        column = len(panels)
         figure.add_scatter(
-            x=[t for t, _ in layers],
-            y=[value for _, value in layers],
-            mode="lines+markers",
-            line={"color": INK, "width": 2},
-            marker_size=7,
-            name="quadratic adversary",
-            showlegend=False,
-            row=1,
+            x=[t for t, _ in layers], y=[value for _, value in layers], mode="lines+markers",
+            line={"color": INK, "width": 2}, marker_size=7, name="quadratic adversary", showlegend=False, row=1,
             col=column,
-        )
-        _guessing(figure, chance, row=1, col=column)
+        )  # fmt: skip
+        _level(figure, report["privacy"]["chance"], "chance", dash="dash", row=1, col=column)
         figure.update_yaxes(title=_READ, tickformat=".0%", row=1, col=column)
     figure.update_xaxes(title="iterations")
-    return _styled(figure, "How the iterations erase", 380 + _legend_room(len(report["about"]["classes"])))
+    return figure
 
 
 def audit_plane(report: dict[str, Any]) -> Any:
     """Rows kept against classes read, before and after."""
-    go = _plotly()
-    kept, read, before = kept_of(report), read_of(report, "fresh"), read_of(report, "before")
-    figure = go.Figure()
-    for x, y, words, colour in ((None, before, "before erasure", GREY), (kept, read, "after erasure", PALETTE[0])):
-        figure.add_scatter(
-            x=[x["value"] if x else 1.0],
-            y=[y["value"]],
-            error_x=_whiskers([x]) if x else None,
-            error_y=_whiskers([y]),
-            mode="markers",
-            marker={"size": 12, "color": colour},
-            name=words,
-            hovertemplate="kept %{x:.1%}, read %{y:.1%}<extra></extra>",
-        )
+    kept, read, before = kept_of(report), _read_of(report, "fresh"), _read_of(report, "before")
+    all_kept = {"value": 1.0, "low": None, "high": None}
+    figure = _figure(_PLANE, 360)
+    _point(figure, all_kept, before, "before erasure", {"color": GREY})
+    _point(figure, kept, read, "after erasure", {"color": PALETTE[0]})
     figure.add_annotation(
         x=kept["value"], y=read["value"], ax=1.0, ay=before["value"], axref="x", ayref="y",
         showarrow=True, arrowhead=2, arrowwidth=1.2, arrowcolor=GREY, standoff=8, startstandoff=8,
     )  # fmt: skip
-    return _plane(figure, [kept], report["privacy"]["chance"], 360)
+    return _plane(figure, [kept], report["privacy"]["chance"])
 
 
 def comparison_plane(reports: dict[str, dict[str, Any]]) -> Any:
     """Rows kept against classes read, one point for each method."""
-    go = _plotly()
     if not reports:
         return None
-    figure = go.Figure()
-    for i, (method, report) in enumerate(reports.items()):
-        kept, read = kept_of(report), read_of(report, "fresh")
-        figure.add_scatter(
-            x=[kept["value"]],
-            y=[read["value"]],
-            error_x=_whiskers([kept]),
-            error_y=_whiskers([read]),
-            mode="markers",
-            marker={"size": 12, "color": _colour(i), "symbol": SYMBOLS[i // len(PALETTE) % len(SYMBOLS)]},
-            name=_text(method),
-            hovertemplate="kept %{x:.1%}, read %{y:.1%}",
-        )
     first = next(iter(reports.values()))
-    before = read_of(first, "before")
-    figure.add_hline(
-        before["value"],
-        line={"color": GREY, "width": 1.5},
-        name=f"before ({before['value']:.1%})",
-        showlegend=True,
-    )
-    return _plane(figure, [kept_of(r) for r in reports.values()], first["privacy"]["chance"], 420)
+    figure = _figure(_PLANE, 420)
+    for i, (method, report) in enumerate(reports.items()):
+        mark = {"color": _colour(i), "symbol": SYMBOLS[i // len(PALETTE) % len(SYMBOLS)]}
+        _point(figure, kept_of(report), _read_of(report, "fresh"), _text(method), mark)
+    _level(figure, _read_of(first, "before")["value"], "before", colour=GREY)
+    return _plane(figure, [kept_of(r) for r in reports.values()], first["privacy"]["chance"])
 
 
-def _plane(figure: Any, kept: Sequence[dict[str, Any]], chance: float, height: int) -> Any:
+def _point(figure: Any, kept: dict[str, Any], read: dict[str, Any], name: str, mark: dict[str, Any]) -> None:
+    figure.add_scatter(
+        x=[kept["value"]], y=[read["value"]], error_x=_whiskers([kept]), error_y=_whiskers([read]), mode="markers",
+        marker={"size": 12, **mark}, name=name, hovertemplate="kept %{x:.1%}, read %{y:.1%}",
+    )  # fmt: skip
+
+
+def _plane(figure: Any, kept: Sequence[dict[str, Any]], chance: float) -> Any:
+    """Axes, chance and the best corner of the plane of what is kept and what is read."""
     least = min([0.0, *(e["value"] for e in kept)])
-    _guessing(figure, chance)
+    _level(figure, chance, "chance", dash="dash")
     figure.add_scatter(
         x=[1], y=[chance], mode="markers", marker={"size": 14, "symbol": "star", "color": GOOD}, hoverinfo="skip",
         showlegend=False,
@@ -274,12 +215,11 @@ def _plane(figure: Any, kept: Sequence[dict[str, Any]], chance: float, height: i
         title="variance of the rows that can be read back", range=[least - 0.03, 1.05], tickformat=".0%"
     )
     figure.update_yaxes(title=_READ, range=[max(chance - 0.12, 0), 1.04], tickformat=".0%")
-    return _styled(figure, "What is kept against what is read", height)
+    return figure
 
 
 def rate_gaps(report: dict[str, Any]) -> Any:
     """Gap between the classes' true positive rates for each label of the task, before and after."""
-    go = _plotly()
     if not report["task"]:
         return None
     gaps = {name: _gaps(report["task"][name]) for name in ("before", "after")}
@@ -287,25 +227,17 @@ def rate_gaps(report: dict[str, Any]) -> Any:
     if not shown:
         return None
     places = list(range(len(shown)))
-    figure = go.Figure()
+    figure = _figure("Is the task easier for one class?", 190 + 24 * len(shown))
     figure.add_scatter(
         x=[v for label in shown for v in (gaps["before"][label], gaps["after"][label], None)],
-        y=[v for place in places for v in (place, place, None)],
-        mode="lines",
-        line={"color": RULE, "width": 5},
-        hoverinfo="skip",
-        showlegend=False,
-    )
+        y=[v for place in places for v in (place, place, None)], mode="lines", line={"color": RULE, "width": 5},
+        hoverinfo="skip", showlegend=False,
+    )  # fmt: skip
     for name, words, colour in (("before", "before erasure", GREY), ("after", "after erasure", PALETTE[0])):
         figure.add_scatter(
-            x=[gaps[name][label] for label in shown],
-            y=places,
-            mode="markers",
-            marker={"size": 10, "color": colour},
-            name=words,
-            text=[_text(label) for label in shown],
-            hovertemplate="%{text}: %{x:.3f}",
-        )
+            x=[gaps[name][label] for label in shown], y=places, mode="markers", marker={"size": 10, "color": colour},
+            name=words, text=[_text(label) for label in shown], hovertemplate="%{text}: %{x:.3f}",
+        )  # fmt: skip
     classes = [_text(c) for c in report["task"]["before"]["classes"]]
     title = f"rate of {classes[0]} minus rate of {classes[1]}" if len(classes) == 2 else "largest rate minus least"
     figure.update_xaxes(
@@ -314,7 +246,7 @@ def rate_gaps(report: dict[str, Any]) -> Any:
     figure.update_yaxes(
         tickvals=places, ticktext=[_text(label) for label in shown], range=[-0.6, len(shown) - 0.4], showgrid=False
     )
-    return _styled(figure, "Is the task easier for one class?", 190 + 24 * len(shown))
+    return figure
 
 
 def _gaps(fairness: dict[str, Any]) -> dict[Any, float]:
@@ -330,76 +262,61 @@ def _gaps(fairness: dict[str, Any]) -> dict[Any, float]:
 
 def routing_map(report: dict[str, Any]) -> Any:
     """Shares of each class that the router sends to each."""
-    go = _plotly()
     if not report["routing"]:
         return None
     shares = report["routing"]["confusion"]
     places, labels = list(range(len(shares))), [_text(c) for c in report["routing"]["classes"]]
-    figure = go.Figure()
+    figure = _figure("Where the router sends the rows of each class", 360)
     figure.add_heatmap(
-        z=shares,
-        zmin=0,
-        zmax=1,
-        colorscale=[[0, "#F5F8FB"], [1, PALETTE[0]]],
-        texttemplate="%{z:.1%}" if len(shares) <= _MOST_CELLS else None,
-        textfont_size=13,
-        xgap=2,
-        ygap=2,
-        showscale=len(shares) > _MOST_CELLS,
-        colorbar_tickformat=".0%",
+        z=shares, zmin=0, zmax=1, colorscale=[[0, "#F5F8FB"], [1, PALETTE[0]]],
+        texttemplate="%{z:.1%}" if len(shares) <= _MOST_CELLS else None, textfont_size=13, xgap=2, ygap=2,
+        showscale=len(shares) > _MOST_CELLS, colorbar_tickformat=".0%",
         hovertemplate="%{y} sent to %{x}: %{z:.1%}<extra></extra>",
-    )
+    )  # fmt: skip
     plain = {"tickvals": places, "ticktext": labels, "showgrid": False, "showline": False}
     figure.update_xaxes(title="sent to", **plain)
     figure.update_yaxes(title="true class", autorange="reversed", **plain)
-    return _styled(figure, "Where the router sends the rows of each class", 360)
+    return figure
 
 
 def kept_bars(report: dict[str, Any]) -> Any:
     """What can be read back from erased rows, and which neighbours they keep."""
-    go = _plotly()
     utility = report["utility"]
     read = [(f"rows, by {r['reader']}", r["r2"]) for r in utility["reconstruction"]]
     within = [(f"within classes, by {r['reader']}", r["r2_within"]) for r in utility["reconstruction"]]
     near = [(f"nearest {o['share'] * 100:g} %", o["corrected"]) for o in utility["neighbours"]]
-    figure = go.Figure()
+    figure = _figure("What is left of the rows", 360)
     for words, bars, colour in (
         ("variance read back", read + within, PALETTE[0]),
         ("neighbours kept, above chance", near, PALETTE[2]),
     ):
         figure.add_bar(
-            y=[name for name, _ in bars],
-            x=[e["value"] for _, e in bars],
-            error_x=_whiskers(e for _, e in bars),
-            orientation="h",
-            name=words,
-            marker_color=colour,
-            hovertemplate="%{y}: %{x:.1%}<extra></extra>",
-        )
+            y=[name for name, _ in bars], x=[e["value"] for _, e in bars], error_x=_whiskers(e for _, e in bars),
+            orientation="h", name=words, marker_color=colour, hovertemplate="%{y}: %{x:.1%}<extra></extra>",
+        )  # fmt: skip
     values = [e["value"] for _, e in (*read, *within, *near) if e["value"] is not None]
     figure.update_layout(bargap=0.35)
     figure.update_xaxes(title="share kept", range=[min([0.0, *values]), 1.02], tickformat=".0%", dtick=0.25)
     figure.update_yaxes(autorange="reversed", showgrid=False, dtick=1)
-    return _styled(figure, "What is left of the rows", 360)
+    return figure
 
 
-def _plotly() -> Any:
+def _figure(title: str, height: int, panels: Sequence[str] = (), spacing: float = 0.0) -> Any:
+    """An empty figure in the one look of all, with a panel beside another for each title in `panels`."""
     try:
-        import plotly.graph_objects as go  # type: ignore[import-untyped]
+        from plotly import graph_objects as go  # type: ignore[import-untyped]
+        from plotly.subplots import make_subplots  # type: ignore[import-untyped]
     except ImportError:
         raise missing_extra("plotly", "report", "a report with figures") from None
-    return go
-
-
-def _styled(figure: Any, title: str, height: int) -> Any:
-    """The one look of all figures."""
     axis = {
         "showgrid": True, "gridcolor": RULE, "linecolor": GREY, "zeroline": False, "automargin": True,
         "ticks": "outside", "ticklen": 5, "tickcolor": "rgba(0,0,0,0)", "title": {"standoff": 8, "font": {"size": 13}},
     }  # fmt: skip
-    template = _plotly().layout.Template(layout={"xaxis": axis, "yaxis": axis, "colorway": PALETTE})
+    figure = go.Figure()
+    if panels:
+        figure = make_subplots(1, len(panels), subplot_titles=panels, horizontal_spacing=spacing)
     figure.update_layout(
-        template=template,
+        template=go.layout.Template(layout={"xaxis": axis, "yaxis": axis, "colorway": PALETTE}),
         title={"text": title, "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top",
                "pad": {"t": 10, "l": 4}, "font": {"size": 16, "weight": 600}},
         font={"family": "system-ui, sans-serif", "size": 13, "color": INK},
@@ -419,9 +336,10 @@ def _legend_room(n_entries: int) -> int:
     return 20 * (n_entries // 8)
 
 
-def _guessing(figure: Any, chance: float, **where: int) -> None:
-    line = {"color": INK, "width": 1.5, "dash": "dash"}
-    figure.add_hline(chance, line=line, name=f"guessing ({chance:.1%})", showlegend=True, **where)
+def _level(figure: Any, value: float, name: str, colour: str = INK, **options: Any) -> None:
+    """A horizontal line that the legend names with its value."""
+    line = {"color": colour, "width": 1.5} | ({"dash": options.pop("dash")} if "dash" in options else {})
+    figure.add_hline(value, line=line, name=f"{name} ({value:.1%})", showlegend=True, **options)
 
 
 def _whiskers(estimates: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -438,15 +356,8 @@ def _whiskers(estimates: Iterable[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def kept_of(report: dict[str, Any]) -> dict[str, Any]:
-    """Share of the variance that the better reader reads back."""
-    return max((r["r2"] for r in report["utility"]["reconstruction"]), key=lambda e: e["value"])
-
-
-def read_of(report: dict[str, Any], protocol: str) -> Any:
-    """Balanced accuracy of the strongest adversary; None where nobody tried."""
-    found = [a["balanced_accuracy"] for a in report["privacy"]["attacks"] if a["protocol"] == protocol]
-    return max(found, key=lambda e: e["value"], default=None)
+def _read_of(report: dict[str, Any], protocol: str) -> dict[str, Any]:
+    return (strongest(report, protocol) or {})["balanced_accuracy"]
 
 
 def _colour(k: int) -> str:

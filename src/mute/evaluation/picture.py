@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.evaluation.adversaries import PANEL, Features, attack
+from mute.evaluation.adversaries import PANEL, Features, attack, standardiser
 from mute.evaluation.privacy import score
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ _MOST_LAYERS, _LAYER_ROWS = 8, 4000
 def map_of(rows: Rows, rng: np.random.Generator) -> dict[str, Any]:
     """Test rows in two dimensions: before, after, and as counterfactuals.
 
-    The first axis is the one along which two classes differ most in the mean, measured in the spread within classes;
-    the second is that of the largest spread at right angles to it. Erased rows have axes of their own, found in the
-    same way: whatever the classes still differ in would show.
+    Two classes differ most in the mean along the first axis, measured in the spread within classes. The second axis
+    has the largest spread at right angles to the first. Erased rows have axes of their own, so that whatever the
+    classes still differ in shows.
     """
     shown = np.sort(rng.permutation(len(rows.z_test))[:_POINTS])
     z = rows.z_test[shown]
@@ -45,9 +45,8 @@ def map_of(rows: Rows, rng: np.random.Generator) -> dict[str, Any]:
 
 def _axes(X: NDArray, z: NDArray) -> Any:
     """A projection to two dimensions."""
-    mean, spread = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
-    spread[spread <= 1e-12 * np.abs(mean)] = 1.0
-    rows = (X - mean) / spread
+    standardised = standardiser(X)
+    rows = standardised(X)
     means = np.stack([rows[z == k].mean(axis=0) for k in np.unique(z)])
     within = rows - means[np.searchsorted(np.unique(z), z)]
     covariance = within.T @ within / len(rows) + 1e-3 * np.eye(X.shape[1])
@@ -58,11 +57,11 @@ def _axes(X: NDArray, z: NDArray) -> Any:
     rest = rows - np.outer(rows @ first, first)
     _, vectors = np.linalg.eigh(rest.T @ rest)
     plane = np.stack([first, vectors[:, -1]], axis=1)
-    return lambda x: (((x - mean) / spread) @ plane).round(4)
+    return lambda x: (standardised(x) @ plane).round(4)
 
 
 def leak_by_layer(rows: Rows, rng: np.random.Generator) -> list[tuple[int, float]] | None:
-    """Balanced accuracy of the quadratic adversary on fresh rows after some of the layers; None without layers."""
+    """Balanced accuracy of the quadratic adversary on unseen rows after some of the layers; None without layers."""
     flow = getattr(rows.subject.eraser, "flow_", None)
     if flow is None or not hasattr(flow, "layers"):
         return None

@@ -1,7 +1,4 @@
-"""Privacy: how much of the concept can still be read, by whom, and from how many rows.
-
-Everything is measured on rows that neither the eraser nor the adversary has learned from.
-"""
+"""Privacy: how much of the concept adversaries still read from unseen rows, and from how many rows they learn it."""
 
 from __future__ import annotations
 
@@ -19,23 +16,25 @@ from mute.evaluation.blocks import blocks_of
 from mute.evaluation.estimates import Estimate, bootstrap
 
 if TYPE_CHECKING:
-    from mute.evaluation.rows import Rows, SeenRows
+    from mute.evaluation.rows import Rows, TrainingRows
 
 __all__ = [
     "Attack",
     "OnlineCode",
     "TwoSample",
+    "entropy_bits",
     "information_bound",
     "leak_by_rows",
     "mmd",
     "noise_floor",
-    "null_of_the_worst",
+    "null_of_the_strongest",
     "online_code",
-    "read_on_fit_rows",
+    "read",
+    "read_on_training_rows",
     "score",
 ]
 
-# No probability is smaller: one row that an adversary is wrongly sure of must not decide a mean of logarithms.
+# The least probability: one row that an adversary is wrongly sure of must not decide a mean of logarithms.
 _LEAST_CHANCE = 1e-12
 _NULL_DRAWS = 2000
 _MMD_ROWS, _MMD_DRAWS = 1000, 200
@@ -53,17 +52,17 @@ class Attack:
     ----------
     adversary : str
     protocol : {"before", "paper", "fresh"}
-        Learned on rows as they were; on erased rows of the eraser's fit; on erased rows that it never saw.
+        Taught on original rows; on erased training rows; on erased unseen rows.
     accuracy, balanced_accuracy, auc : Estimate
-        The balanced accuracy takes the class whose probability exceeds its prior most. The area under the curve is the
-        mean over classes against the rest.
+        The balanced accuracy gives a row to the class whose probability exceeds its prior most. The area under the
+        curve is the mean over classes against the rest.
     information : Estimate
-        H(Z) less the held-out cross-entropy, in bits: a lower bound of the mutual information, negative for an
-        adversary that is wrong and sure of it.
+        H(Z) less the cross-entropy on test rows, in bits: a lower bound of the mutual information. It is negative for
+        an adversary that is wrong and sure.
     recall : tuple of float
-        Of each class, under the rule of the balanced accuracy.
+        Recall of each class, under the rule of the balanced accuracy.
     guesses : array of shape (n,)
-        That rule's answers on the test rows.
+        Answers of that rule on the test rows.
     """
 
     adversary: str
@@ -79,7 +78,7 @@ class Attack:
 def score(
     adversary: str, protocol: str, chances: NDArray, z: NDArray, prior: NDArray, rng: np.random.Generator
 ) -> Attack:
-    """Judge the probabilities `chances` (n, K) of an adversary that learned with the class shares `prior`."""
+    """Judge the probabilities `chances` (n, K) of an adversary that was taught with the class shares `prior`."""
     n_classes = chances.shape[1]
     first = chances.argmax(axis=1)
     guesses = (chances / np.maximum(prior, 1e-12)).argmax(axis=1)
@@ -107,6 +106,24 @@ def score(
     )
 
 
+def read(
+    adversary: Adversary,
+    protocol: str,
+    learn: NDArray,
+    z_learn: NDArray[np.int64],
+    test: NDArray,
+    z_test: NDArray[np.int64],
+    n_classes: int,
+    rng: np.random.Generator,
+    scale_features: bool = True,
+) -> Attack:
+    """Teach an adversary on some rows and score it on others."""
+    features = Features(learn, scale_features)
+    seed = int(rng.integers(2**31 - 1))
+    chances = attack(adversary, features(learn), z_learn, features(test), n_classes, seed)
+    return score(adversary.name, protocol, chances, z_test, np.bincount(z_learn, minlength=n_classes) / len(learn), rng)
+
+
 def _area_under_curve(mine: NDArray[np.bool_], values: NDArray) -> float:
     """Chance that a row of the class has a larger value than one of the rest (scikit-learn's is too slow to draw)."""
     from scipy.stats import rankdata
@@ -115,20 +132,13 @@ def _area_under_curve(mine: NDArray[np.bool_], values: NDArray) -> float:
     return float((rankdata(values)[mine].sum() - n * (n + 1) / 2) / (n * (len(mine) - n)))
 
 
-def null_of_the_worst(
+def null_of_the_strongest(
     attacks: list[Attack], z: NDArray[np.int64], rng: np.random.Generator, draws: int = _NULL_DRAWS
 ) -> tuple[NDArray[np.float64], float]:
-    """What the strongest of these adversaries would score if the erased rows told nothing.
+    """Balanced accuracy of the strongest adversary on shuffled labels, shape (draws,), and the p-value of the real one.
 
-    The labels of the test rows are shuffled under the answers given. The strongest of many looks good by luck alone;
-    its own distribution takes account of that, whatever the adversaries have in common.
-
-    Returns
-    -------
-    null : array of shape (draws,)
-        Balanced accuracy of the strongest.
-    p_value : float
-        Share of draws at least as good as what was found, counting the finding itself.
+    The labels of the test rows are shuffled under the answers given. The strongest of many adversaries looks good by
+    luck alone; its own distribution takes account of that, whatever the adversaries have in common.
     """
     guesses = np.stack([a.guesses for a in attacks], axis=1).astype(np.int16)
     counts = np.bincount(z)
@@ -143,27 +153,20 @@ def null_of_the_worst(
 
 
 def entropy_bits(shares: NDArray) -> float:
-    """Entropy of a distribution."""
+    """Entropy of a distribution, in bits."""
     shares = shares[shares > 0]
     return float(-(shares * np.log2(shares)).sum())
 
 
 def information_bound(attacks: list[Attack]) -> Estimate:
-    """The best lower bound of I(Z; f(X)) that any of the adversaries gives, in bits; information is never negative."""
+    """The highest lower bound of I(Z; f(X)) of the adversaries, in bits; information is never negative."""
     best = max((a.information for a in attacks), key=lambda e: e.value)
     return Estimate(*(max(0.0, v) for v in (best.value, best.low, best.high)))
 
 
 @dataclass(frozen=True)
 class OnlineCode:
-    """Length of the labels' online code.
-
-    Attributes
-    ----------
-    bits : float
-    uniform_bits : float
-        n log2 K: what the labels cost without any help.
-    """
+    """Length of the labels' online code, and n log2 K, which the labels cost without any help."""
 
     bits: float
     uniform_bits: float
@@ -172,10 +175,10 @@ class OnlineCode:
 def online_code(
     X: NDArray, z: NDArray[np.int64], n_classes: int, rng: np.random.Generator, adversary: Adversary = CODER
 ) -> OnlineCode:
-    """Minimum description length: send the labels block by block, each with a model of those before it.
+    """Minimum description length: send the labels block by block, each with a model of the blocks before it.
 
-    The first block costs log2 K bits a label; every later label costs the negative logarithm of the probability that a
-    model of the earlier ones gave it. No row is counted twice.
+    The first block costs log2 K bits a label. Every later label costs the negative logarithm of its probability under
+    a model of the earlier labels.
     """
     order = rng.permutation(len(X))
     X, z = Features(X, scale_features=True)(X)[order], z[order]
@@ -190,16 +193,16 @@ def online_code(
 
 @dataclass(frozen=True)
 class TwoSample:
-    """A test of whether the classes follow one law: the statistic, and the chance of one as large if they do."""
+    """A test of whether the classes follow one law: the statistic and its p-value."""
 
     statistic: float
     p_value: float
 
 
 def mmd(X: NDArray, z: NDArray[np.int64], rng: np.random.Generator) -> TwoSample:
-    """Maximum mean discrepancy between each class and the rest, unbiased; the largest over classes, by permutation.
+    """Unbiased maximum mean discrepancy between a class and the rest, the largest over classes, tested by permutation.
 
-    A Gaussian kernel with the median distance as its width, on at most 1,000 rows.
+    The kernel is Gaussian with the median distance as its width, on at most 1,000 rows.
     """
     from scipy.spatial.distance import pdist, squareform
 
@@ -237,41 +240,31 @@ def leak_by_rows(
     rng: np.random.Generator,
     steps: int = 6,
 ) -> list[tuple[int, Estimate]]:
-    """Balanced accuracy of an adversary that has 2, 4, 8 ... times fewer rows to learn from, fewest first."""
+    """Balanced accuracy of an adversary with 2, 4, 8 ... times fewer rows to learn from, fewest first."""
     order = rng.permutation(len(learn))
     sizes = sorted({len(learn) >> i for i in range(steps) if len(learn) >> i >= 20 * n_classes} or {len(learn)})
     found = []
-    for size in sizes:
-        rows = order[:size]
-        features = Features(learn[rows], scale_features=True)
-        seed = int(rng.integers(2**31 - 1))
-        chances = attack(adversary, features(learn[rows]), z_learn[rows], features(test), n_classes, seed)
-        prior = np.bincount(z_learn[rows], minlength=n_classes) / size
-        found.append((size, score(adversary.name, "fresh", chances, z_test, prior, rng).balanced_accuracy))
+    for rows in (order[:size] for size in sizes):
+        taught = read(adversary, "fresh", learn[rows], z_learn[rows], test, z_test, n_classes, rng)
+        found.append((len(rows), taught.balanced_accuracy))
     return found
 
 
-def read_on_fit_rows(seen: SeenRows, n_classes: int, rng: np.random.Generator) -> Estimate:
-    """Balanced accuracy of an adversary that learns on half of the erased rows of the fit and reads the other half.
+def read_on_training_rows(seen: TrainingRows, n_classes: int, rng: np.random.Generator) -> Estimate:
+    """The strongest of three adversaries, taught on one half of the erased training rows and tested on the other half.
 
-    It tells a map that does not erase from one that does so on its own rows only. The strongest of three adversaries.
+    The balanced accuracy separates a map that does not erase from a map that erases its training rows only.
     """
     order = rng.permutation(len(seen.z))
     half = np.zeros(len(order), bool)
     for k in range(n_classes):
         half[order[seen.z[order] == k][::2]] = True
-    features = Features(seen.Q[half], scale_features=True)
-    prior = np.bincount(seen.z[half], minlength=n_classes) / half.sum()
-    found = []
-    for name in ("logistic", "quadratic", "boosting"):
-        seed = int(rng.integers(2**31 - 1))
-        chances = attack(PANEL[name], features(seen.Q[half]), seen.z[half], features(seen.Q[~half]), n_classes, seed)
-        found.append(score(name, "rows of the fit", chances, seen.z[~half], prior, rng).balanced_accuracy)
-    return max(found, key=lambda e: e.value)
+    rows = seen.Q[half], seen.z[half], seen.Q[~half], seen.z[~half]
+    return _strongest_of(("logistic", "quadratic", "boosting"), rows, n_classes, rng)
 
 
-def noise_floor(rows: Rows, seen: SeenRows, rng: np.random.Generator) -> Estimate | None:
-    """Balanced accuracy after an exact map of class means and covariances: what estimating them on these rows leaks.
+def noise_floor(rows: Rows, seen: TrainingRows, rng: np.random.Generator) -> Estimate | None:
+    """Balanced accuracy after an exact map of class means and covariances: the leak of estimating them on these rows.
 
     None where a class has too few rows for its covariance.
     """
@@ -279,13 +272,13 @@ def noise_floor(rows: Rows, seen: SeenRows, rng: np.random.Generator) -> Estimat
     if whiten is None:
         return None
     learn, test = whiten(rows.X_learn, rows.z_learn), whiten(rows.X_test, rows.z_test)
-    features = Features(learn, scale_features=True)
-    prior = np.bincount(rows.z_learn, minlength=rows.n_classes) / len(rows.z_learn)
-    found = []
-    for name in ("logistic", "quadratic"):
-        seed = int(rng.integers(2**31 - 1))
-        chances = attack(PANEL[name], features(learn), rows.z_learn, features(test), rows.n_classes, seed)
-        found.append(score(name, "fresh", chances, rows.z_test, prior, rng).balanced_accuracy)
+    return _strongest_of(("logistic", "quadratic"), (learn, rows.z_learn, test, rows.z_test), rows.n_classes, rng)
+
+
+def _strongest_of(
+    names: tuple[str, ...], rows: tuple[NDArray, NDArray, NDArray, NDArray], n_classes: int, rng: np.random.Generator
+) -> Estimate:
+    found = [read(PANEL[name], "fresh", *rows, n_classes, rng).balanced_accuracy for name in names]
     return max(found, key=lambda e: e.value)
 
 

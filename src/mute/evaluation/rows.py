@@ -14,24 +14,16 @@ from mute.evaluation.subject import Subject
 from mute.flow.routing import stratified_sample
 from mute.rows.validation import LabelEncoder, check_length, label_array
 
-__all__ = ["Rows", "SeenRows", "check_enough_rows", "check_task"]
+__all__ = ["Rows", "TrainingRows", "check_enough_rows", "check_task"]
 
-# Share of the fresh rows that adversaries learn from; the others test them.
+# Share of the unseen rows that adversaries learn from; the others test them.
 _LEARN = 0.6
 _FEWEST_ROWS = 20
 
 
 @dataclass(frozen=True)
-class SeenRows:
-    """Rows of the eraser's fit.
-
-    Attributes
-    ----------
-    X, z, Q : arrays
-        As many of them as there are fresh rows to learn from: as they were, their classes, and erased.
-    X_all, z_all
-        All of them; `X_all` may be a matrix on disk.
-    """
+class TrainingRows:
+    """Rows that the eraser was fitted on: all (`X_all` may be on disk), and a draw with its classes and erased rows."""
 
     X: NDArray
     z: NDArray[np.int64]
@@ -41,16 +33,7 @@ class SeenRows:
 
 
 class Rows:
-    """Fresh rows, some to learn from and some to test on, and rows of the fit where given.
-
-    Parameters
-    ----------
-    eraser, X, z, task, fit_rows, oracle
-        As `audit` takes them.
-    most : int
-        Fresh rows to draw at most.
-    rng : numpy Generator
-    """
+    """Unseen rows, some to learn from and some to test on, and training rows where given; arguments as in `audit`."""
 
     def __init__(
         self,
@@ -89,14 +72,14 @@ class Rows:
         self.seen = None if fit_rows is None else self._take_seen(fit_rows, rng)
 
     def _draw(self, X: Any) -> list[NDArray]:
-        """The rows to learn from and those to test on, unless they are the rows of the fit."""
+        """The rows to learn from and the rows to test on; training rows are refused."""
         known = getattr(self.subject.eraser, "fitted_on_", {})
         suspicious = known.get("rows") == self.n_given
         drawn, digest = gather(X, "X", [self.learn_rows, self.test_rows], digest=suspicious)
         if suspicious and known.get("sha256_of_rows") == digest:
             raise MuteError(
-                "these are the very rows that the eraser was fitted on, on which it always looks good; give rows that "
-                "it has never seen, and these as fit_rows for comparison"
+                "X has the very rows that the eraser was fitted on, where every eraser looks good; give unseen rows, "
+                "and these rows as fit_rows for comparison"
             )
         return drawn
 
@@ -107,7 +90,7 @@ class Rows:
         check_task(self.task_encoder)
         self.y_learn, self.y_test = y[self.learn_rows], y[self.test_rows]
 
-    def _take_seen(self, fit_rows: tuple, rng: np.random.Generator) -> SeenRows:
+    def _take_seen(self, fit_rows: tuple, rng: np.random.Generator) -> TrainingRows:
         elsewhere = self.subject.erased is not None
         if not isinstance(fit_rows, tuple) or len(fit_rows) != 2 + elsewhere:
             expected = "(X_fit, z_fit, Q_fit)" if elsewhere else "(X_fit, z_fit)"
@@ -128,7 +111,7 @@ class Rows:
             (Q,), _ = gather(erased, "Q_fit", [drawn])
         else:
             Q = self.subject.erase(X_drawn, z[drawn])
-        return SeenRows(X_drawn, z[drawn], Q, X, z)
+        return TrainingRows(X_drawn, z[drawn], Q, X, z)
 
     def truth(self, given: tuple | None) -> tuple | None:
         """True counterfactuals of test rows: positions, target codes, rows."""
@@ -149,22 +132,22 @@ class Rows:
 
 
 def check_enough_rows(encoder: LabelEncoder, counts: NDArray[np.int64], where: str = "") -> None:
-    """Refuse classes of the concept that no adversary could learn and be tested on."""
+    """Refuse classes that are too small for an adversary to learn and to be tested on."""
     if len(encoder) < 2:
-        raise MuteError(f"z holds one class only ({encoder.classes[0]!r}); an audit needs two or more")
+        raise MuteError(f"z has one class only ({encoder.classes[0]!r}); give rows of two classes or more")
     fewest = int(counts.min())
     if fewest < _FEWEST_ROWS:
         few = encoder.classes[int(counts.argmin())]
         raise MuteError(
-            f"class {few!r} has {fewest} row(s){where}; an audit needs at least {_FEWEST_ROWS} of each class, some to "
-            "learn from and some to be tested on"
+            f"class {few!r} has {fewest} row(s){where}; an audit needs at least {_FEWEST_ROWS} of each class, to learn "
+            "from and to test on"
         )
 
 
 def check_task(encoder: LabelEncoder, where: str = "") -> None:
     """Refuse a task of one label."""
     if len(encoder) < 2:
-        raise MuteError(f"task holds one label only ({encoder.classes[0]!r}){where}; there is nothing to learn")
+        raise MuteError(f"task has one label only ({encoder.classes[0]!r}){where}; give two labels or more")
 
 
 def _split(z: NDArray, size: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

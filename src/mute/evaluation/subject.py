@@ -1,4 +1,4 @@
-"""What is being audited: a fitted eraser, or rows that somebody else has erased."""
+"""What is audited: a fitted eraser, or rows that were erased elsewhere."""
 
 from __future__ import annotations
 
@@ -17,18 +17,8 @@ __all__ = ["Subject"]
 class Subject:
     """An eraser as the audit sees it.
 
-    Parameters
-    ----------
-    eraser : fitted estimator with ``transform``, or array or matrix on disk of shape (n, D)
-        ``inverse_transform``, ``counterfactual`` and ``route`` are used where it has them.
-    encoder : LabelEncoder
-    oracle : bool, optional
-        Give it the true labels (``concept=``). By default only if it cannot do without.
-
-    Attributes
-    ----------
-    erased : array, matrix on disk or None
-        The rows, where they were erased elsewhere; `eraser` is None then.
+    `erased` has the rows that were erased elsewhere, and `eraser` is None then. With `oracle` the eraser gets true
+    labels (``concept=``); by default only an eraser that requires labels does.
     """
 
     def __init__(self, eraser: Any, encoder: LabelEncoder, oracle: bool | None = None) -> None:
@@ -38,7 +28,7 @@ class Subject:
         self.eraser: Any = None if self.erased is not None else eraser
         if self.erased is None and (isinstance(eraser, type) or not hasattr(eraser, "transform")):
             raise MuteError(
-                f"cannot audit {eraser!r}: it needs a fitted eraser with a transform method, or an array of erased rows"
+                f"cannot audit {eraser!r}; give a fitted eraser with a transform method, or an array of erased rows"
             )
         self.oracle = bool(getattr(eraser, "needs_concept", False)) if oracle is None else oracle
 
@@ -54,7 +44,7 @@ class Subject:
         """The user's labels for these codes."""
         return self.encoder.as_array()[z]
 
-    def _told(self, z: NDArray[np.int64]) -> dict[str, NDArray]:
+    def _true_labels(self, z: NDArray[np.int64]) -> dict[str, NDArray]:
         return {"concept": self.labels(z)} if self.oracle else {}
 
     def check_erased(self, n_rows: int) -> None:
@@ -64,7 +54,7 @@ class Subject:
 
     def erase(self, X: NDArray, z: NDArray[np.int64]) -> NDArray:
         """Erased rows; `z` is used only by an oracle."""
-        Q = np.asarray(self.eraser.transform(X, **self._told(z)))
+        Q = np.asarray(self.eraser.transform(X, **self._true_labels(z)))
         if Q.ndim != 2 or len(Q) != len(X):
             raise MuteError(f"{self.name}.transform gave shape {Q.shape} for {len(X)} rows; expected one row for each")
         check_finite(Q, f"what {self.name}.transform gave")
@@ -72,12 +62,12 @@ class Subject:
 
     def counterfactual(self, X: NDArray, target: NDArray[np.int64], z: NDArray[np.int64]) -> NDArray:
         """Rows taken to the classes `target`; `z` is used only by an oracle."""
-        return np.asarray(self.eraser.counterfactual(X, self.labels(target), **self._told(z)))
+        return np.asarray(self.eraser.counterfactual(X, self.labels(target), **self._true_labels(z)))
 
     def erased_as(self, X: NDArray, z: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """The class each row is erased as, as its place in the eraser's ``classes_``; None where it does not tell.
+        """The class each row is erased as, as its place in the eraser's ``classes_``; None where the eraser has none.
 
-        The eraser may know classes that the audited rows do not have, and send rows there.
+        The eraser may know classes that the audited rows do not have, and may send rows there.
         """
         if not self.can("classes_") or not (self.oracle or self.can("route")):
             return None

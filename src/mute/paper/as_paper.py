@@ -8,23 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
-from mute.estimators.registry import make
+from mute.datasets import Dataset
+from mute.estimators.registry import make, method_of
 from mute.flow.flow import Flow
 from mute.paper.measures import probe
+from mute.paper.problems import Problem, rows_for
 
-__all__ = ["AsPaper", "fit_as_paper"]
+__all__ = ["AsPaper", "fit_as_paper", "fit_method"]
 
 # The probit of 1 - 1e-5.
 _CLIP = 4.26489
 
 
 class AsPaper(BaseEstimator):
-    """A fitted MUtE whose rows are held within 4.26 standard deviations after every layer, as in the paper's code, and
-    on the way back within the histograms.
+    """A fitted MUtE whose rows are clipped to 4.26 standard deviations after every layer, as in the paper's code, and
+    on the way back to the histograms.
 
-    Rows that none of the fit resembles would otherwise follow the straight tails of steep maps far out, layer by layer.
-    What is held back is lost: the way back of such rows does not lead to where they came from. The package itself keeps
-    the tails, and with them the exact inverse.
+    Rows unlike any training row would otherwise follow the straight tails of steep maps far out, layer by layer. The
+    way back of a clipped row does not lead to where the row came from. The package itself keeps the tails, and with
+    them the exact inverse.
     """
 
     def __init__(self, eraser: Any) -> None:
@@ -87,29 +89,18 @@ def fit_as_paper(
     its_layers: bool,
     **settings: Any,
 ) -> Any:
-    """MUtE with the paper's histograms and its rule for the number of layers.
+    """MUtE with the paper's histograms and its rule for the number of layers, on one of the paper's data sets.
 
-    The paper stops where its probe, which learned on erased rows of the fit, is at the majority rate on validation
-    rows; here that is tried after 1, 2, 4, ... layers, up to the paper's own number, and "at" means within 0.01.
-
-    Parameters
-    ----------
-    name : str
-        The data set of the paper.
-    X, z : rows of the fit and their classes
-    X_watch, z_watch : validation rows and their classes
-    seed : int
-    its_layers : bool
-        Take the paper's number of layers without asking: for its own data, or data with as many rows for each column.
-    **settings
-        Of MUtE.
+    The paper stops where its probe, which learned on erased training rows, is at the majority rate on validation rows.
+    Here that is tried after 1, 2, 4, ... layers, up to the paper's own number, and "at" means within 0.01. With
+    `its_layers` the paper's number is taken at once: for its own data, or data with as many rows for each column.
     """
     eraser = make(f"mute:paper-{name}", random_state=seed, diagnostics=False, **settings)
     if its_layers or "n_iterations" in settings:
         return AsPaper(eraser.fit(X, z))
     most = eraser.n_iterations
     majority = np.unique(z_watch, return_counts=True)[1].max() / len(z_watch)
-    told = eraser.router is None
+    oracle = eraser.router is None
     for tried in (32, most):  # the rule is often met early
         eraser = clone(eraser).set_params(n_iterations=min(tried, most)).fit(X, z)
         for layers in (1, 2, 4, 8, 16, 32, 64, 128):
@@ -117,9 +108,19 @@ def fit_as_paper(
                 continue
             short = AsPaper(eraser.first_layers(layers))
             Q, Q_watch = (
-                short.transform(rows, **({"concept": labels} if told else {})).astype(np.float32)
+                short.transform(rows, **({"concept": labels} if oracle else {})).astype(np.float32)
                 for rows, labels in ((X, z), (X_watch, z_watch))
             )
             if probe(Q, z, Q_watch, z_watch, seed) <= majority + 0.01:
                 return short
     return AsPaper(eraser)
+
+
+def fit_method(data: Problem, part: Dataset, method: str, settings: dict[str, Any], seed: int) -> Any:
+    """A method of the package, or "as-paper", fitted on a part of the training rows of a data set."""
+    if method == "as-paper":
+        watch = rows_for(method, data.fresh.X), data.fresh.z
+        X = rows_for(method, part.X)
+        return fit_as_paper(data.name, X, part.z, *watch, seed, its_layers=data.its_layers, **settings)
+    task = {"task": part.y} if method_of(method).task else {}
+    return make(method, **settings, random_state=seed).fit(part.X, part.z, **task)

@@ -8,16 +8,15 @@ import numpy as np
 from sklearn.frozen import FrozenEstimator
 
 from mute.datasets import Dataset
-from mute.estimators.registry import make
 from mute.evaluation.augmentation import CounterfactualAugmentation
-from mute.paper.as_paper import fit_as_paper
+from mute.paper.as_paper import fit_method
 from mute.paper.measures import network, task_figures, trained
 from mute.paper.problems import Problem, part_of, rows_for, task_of
 
 __all__ = ["TWINS", "augmented"]
 
-# Label to (method, settings, who has the labels of the concept). "oracle": they are known for the rows of the task.
-# "disjoint": only for other rows, on which the eraser and its router are fitted.
+# Label to (method, settings, where labels of the concept are known). "oracle": for the rows of the task. "disjoint":
+# only for other rows, on which the eraser and its router are fitted.
 TWINS: dict[str, tuple[str, dict[str, Any], str]] = {
     "original": ("none", {}, ""),
     "duplicate": ("none", {}, ""),
@@ -30,24 +29,16 @@ TWINS: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 def augmented(data: Problem, label: str, seed: int) -> dict[str, Any]:
-    """Train on half of the rows of the fit and their counterfactuals, test on the test rows as they are.
+    """Train on half of the training rows and their counterfactuals, test on original test rows.
 
-    The paper takes the first and the last 50,000 rows of its file; here the halves are drawn at random. The
-    classifier's early stopping watches rows whose twins it does not learn from.
+    The paper takes the first and the last 50,000 rows of its file; here the halves are drawn at random.
     """
     method, settings, labelled = TWINS[label]
     half = np.zeros(len(data.fit), bool)
     half[np.random.default_rng(seed).permutation(len(half))[: len(half) // 2]] = True
     mine, others = part_of(data.fit, half), part_of(data.fit, ~half)
     control = label if method == "none" else None
-    known = mine if labelled == "oracle" else others
-    if method == "as-paper":
-        eraser = fit_as_paper(
-            data.name, rows_for(method, known.X), known.z, rows_for(method, data.fresh.X), data.fresh.z, seed,
-            its_layers=data.its_layers, **settings,
-        )  # fmt: skip
-    else:
-        eraser = make(method, **settings, random_state=seed).fit(known.X, known.z)
+    eraser = fit_method(data, mine if labelled == "oracle" else others, method, settings, seed)
     model = CounterfactualAugmentation(
         network(seed, 100), FrozenEstimator(eraser), control=control, oracle=labelled == "oracle" or None,
         random_state=seed,
@@ -65,6 +56,6 @@ def _reached(eraser: Any, method: str, learn: Dataset, moved: Dataset, labelled:
     judge = trained(network(seed, 20), learn.X, learn.z)
     classes = np.unique(learn.z)
     target = classes[(np.searchsorted(classes, moved.z) + 1) % len(classes)]
-    told = {"concept": moved.z} if labelled == "oracle" else {}
-    twins = eraser.counterfactual(rows_for(method, moved.X), target, **told)
+    labels = {"concept": moved.z} if labelled == "oracle" else {}
+    twins = eraser.counterfactual(rows_for(method, moved.X), target, **labels)
     return float(np.mean(judge.predict(twins) == target))

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from mute.estimators.registry import make
-from mute.paper.as_paper import fit_as_paper
+from mute.paper.as_paper import fit_method
 from mute.paper.measures import judge_task, network, probe, strongest, task_figures, trained
 from mute.paper.problems import Problem, rows_for, task_of
 
 __all__ = ["COPIES", "copied"]
 
-# Label to (method, settings); the first is the flow itself. The network of the default is trained on made rows, too;
-# here on the rows of the fit alone, as in the paper.
+# Label to (method, settings); the first is the flow itself. The network of the default is also trained on made rows;
+# here only on training rows, as in the paper.
 COPIES: dict[str, tuple[str, dict[str, Any]]] = {
     "mute-paper": ("as-paper", {}),
     "mlp-surrogate": ("mlp-surrogate", {"augment": 0}),
@@ -24,12 +24,12 @@ COPIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def copied(data: Problem, seed: int) -> dict[str, Any]:
-    """The flow and its copies on the test rows; classifiers learn on the flow's outputs, as in the paper, and anew."""
+    """The flow and its copies on test rows; classifiers learn on the flow's outputs, as in the paper, and anew."""
     fit, fresh, test = data.fit, data.fresh, data.test
     y_fit, y_test = task_of(fit), task_of(test)
     method, settings = COPIES["mute-paper"]
     X_fit, X_fresh, X_test = (rows_for(method, part.X) for part in (fit, fresh, test))
-    flow = fit_as_paper(data.name, X_fit, fit.z, X_fresh, fresh.z, seed, its_layers=data.its_layers, **settings).eraser
+    flow = fit_method(data, fit, method, settings, seed).eraser
     exact_fit, exact_test = flow.transform(X_fit), flow.transform(X_test)
     task = trained(network(seed, 10_000), exact_fit, y_fit)
     reader = trained(network(seed, 20), exact_fit, fit.z)

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from mute.estimators.registry import METHODS, make, method_of
+from mute.estimators.registry import METHODS
 from mute.evaluation.utility import neighbourhood_overlap, paper_mse
-from mute.paper.as_paper import fit_as_paper
+from mute.paper.as_paper import fit_method
 from mute.paper.measures import judge_task, kept, near, probe, strongest, wordsim
 from mute.paper.problems import Problem, Words, rows_for, task_of
 from mute.paper.published import FAIRNESS
 
 __all__ = ["CORE", "DROPPED", "LAYERS", "SLOW", "entries", "erase"]
 
-# Of the paper's figures and tables, and the two controls that they lack: no erasure, and one affine layer.
+# Methods of the paper's figures and tables, and two controls: no erasure, and one affine layer.
 CORE = ("none", "mute-paper", "mute", "mute-oracle", "farm", "kram", "leace", "qleace", "taco", "leopard-cascaded")
 
 # Minutes for each fit, and in a figure of the paper only.
@@ -51,33 +51,14 @@ def entries(problem: str, *, every: bool) -> dict[str, tuple[str, dict[str, Any]
 def erase(
     data: Problem, method: str, settings: dict[str, Any], seed: int, *, words: Words | None = None
 ) -> dict[str, Any]:
-    """Fit, erase, measure.
-
-    Parameters
-    ----------
-    data : Problem
-    method : str
-        Name in `METHODS`, with a preset where wanted, or "as-paper" for MUtE with the paper's settings.
-    settings : dict
-    seed : int
-        Of the fit, of the probes and of the task classifier.
-    words : Words, optional
-        Words for the correlation with human judgements, of data whose rows are words.
-    """
+    """Fit a method of the package, or "as-paper", erase, and measure; `words` correlate with human judgements."""
     fit, fresh, test = data.fit, data.fresh, data.test
     start = time.perf_counter()
-    if method == "as-paper":
-        eraser = fit_as_paper(
-            data.name, rows_for(method, fit.X), fit.z, rows_for(method, fresh.X), fresh.z, seed,
-            its_layers=data.its_layers, **settings,
-        )  # fmt: skip
-    else:
-        eraser = make(method, **settings, random_state=seed)
-        eraser.fit(fit.X, fit.z, **({"task": fit.y} if method_of(method).task else {}))
+    eraser = fit_method(data, fit, method, settings, seed)
     seconds = time.perf_counter() - start
-    told = getattr(eraser, "needs_concept", False)
+    oracle = getattr(eraser, "needs_concept", False)
     Q_fit, Q_fresh, Q_test = (
-        eraser.transform(rows_for(method, part.X), **({"concept": part.z} if told else {})).astype(np.float32)
+        eraser.transform(rows_for(method, part.X), **({"concept": part.z} if oracle else {})).astype(np.float32)
         for part in (fit, fresh, test)
     )
     found: dict[str, Any] = {
@@ -96,6 +77,6 @@ def erase(
         rng = np.random.default_rng(seed)
         found["near_new"] = neighbourhood_overlap(test.X, Q_test, rng, (0.01,))[0].corrected.value
         found["near_paper"] = near(fit.X, Q_fit)
-    if words is not None and not told:
+    if words is not None and not oracle:
         found["wordsim"] = wordsim(np.asarray(eraser.transform(rows_for(method, words.vectors))), words)
     return found

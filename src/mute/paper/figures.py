@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["fairness", "texts", "tradeoff"]
+__all__ = ["fairness", "save_with_legend", "texts", "tradeoff"]
 
 _COLOURS = {
     "none": "#222222", "original": "#222222", "mute-paper": "#c2378a", "mute": "#7b2d8b", "mute-oracle": "#e377c2",
@@ -23,6 +23,13 @@ _CURVES = {
     "taco": ("taco-5", "taco-25", "taco", "taco-75", "taco-95"),
     "mute-paper": ("mute-5", "mute-20", "mute-50", "mute-paper"),
 }
+
+
+def save_with_legend(figure: Any, path: Path, size: int = 9, title: str | None = None) -> None:
+    """Write a figure with the legend of its first panel at its right side."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=size, title=title)
+    figure.savefig(path, dpi=110)
 
 
 def _mean(rows: list[dict[str, Any]], *path: str) -> tuple[float, float]:
@@ -43,8 +50,8 @@ def tradeoff(panels: dict[str, Any], names: dict[str, str], core: Sequence[str],
     grid = figure.subplots(2, len(panels), squeeze=False)
     for column, (name, (about, found)) in enumerate(panels.items()):
         for axes, key, chance, title in (
-            (grid[0, column], "probe_paper", about["majority"], "the paper's probe, rows of the fit"),
-            (grid[1, column], "strong_fresh", 1 / about["classes"], "strongest of three, fresh rows"),
+            (grid[0, column], "probe_paper", about["majority"], "the paper's probe, training rows"),
+            (grid[1, column], "strong_fresh", 1 / about["classes"], "strongest of three, unseen rows"),
         ):
             axes.axhline(chance, color="#c0392b", lw=1)
             if "none" in found:
@@ -66,15 +73,11 @@ def tradeoff(panels: dict[str, Any], names: dict[str, str], core: Sequence[str],
                 )  # fmt: skip
             axes.set_title(f"{name}\n{title}" if axes is grid[0, column] else title, fontsize=10)
             axes.spines[["top", "right"]].set_visible(False)
-        grid[1, column].set_xlabel("kept: R² of a linear reader, new rows")
+        grid[1, column].set_xlabel("kept: R² of a linear reader, unseen rows")
     grid[0, 0].set_ylabel("accuracy")
     grid[1, 0].set_ylabel("balanced accuracy")
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside right center", frameon=False, fontsize=9,
-        title="red: guessing; dotted: original\nlines: drops of TaCo, layers of MUtE\nsmall grey: all other methods",
-    )  # fmt: skip
-    figure.savefig(path, dpi=110)
+    title = "red: chance; dotted: original\nlines: drops of TaCo, layers of MUtE\nsmall grey: all other methods"
+    save_with_legend(figure, path, title=title)
 
 
 def fairness(panels: dict[str, Any], names: dict[str, str], path: Path) -> None:
@@ -95,9 +98,7 @@ def fairness(panels: dict[str, Any], names: dict[str, str], path: Path) -> None:
         axes.set(title=name, xlabel="gap in true positive rates (RMS): left is fairer")
         axes.spines[["top", "right"]].set_visible(False)
     figure.axes[0].set_ylabel("accuracy of the task")
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=8)
-    figure.savefig(path, dpi=110)
+    save_with_legend(figure, path, size=8)
 
 
 _MARKS = {"edit search": "o", "trained inverter": "s", "retrieval": "^", "the paper, with vec2text": "X"}

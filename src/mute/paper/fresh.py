@@ -1,26 +1,29 @@
-"""Erasure on new rows: what is read of them, by rows of the fit, by columns, and by what is kept."""
+"""Erasure on unseen rows: what adversaries read, by training rows, by columns, and by what is kept."""
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.estimators.registry import METHODS, make
-from mute.evaluation.adversaries import Features, attack, panel_of
 from mute.paper.as_paper import fit_as_paper
-from mute.paper.measures import FIRST_SEED, kept
+from mute.paper.measures import kept, readings
 from mute.paper.problems import Problem, rows_for
 
 __all__ = [
+    "COLOURS",
     "CONFIRMING",
     "CURVES",
     "ENTRIES",
     "FRESH_SETS",
     "KNOBS",
+    "MARKS",
     "NO_LEAK",
     "RIVALS",
     "SLOW_RIVALS",
@@ -29,10 +32,10 @@ __all__ = [
     "fresh",
     "fresh_jobs",
     "left_out",
-    "made_rows",
     "most_judge_rows",
     "rows_to_fit",
     "split",
+    "synthetic_rows",
 ]
 
 # Data set to numbers of rows to fit on, besides all that there are. The paper has 10,777 words to fit on.
@@ -56,7 +59,7 @@ _SYNTHETIC_QUICK = ((300, 8), (1200, 8), (600, 4), (600, 16))
 _SYNTHETIC_UNLABELLED = 18_432
 _CLASSES = 3
 
-# The ones that find most on erased rows for their time, and a linear one.
+# The adversaries that read most from erased rows for their time, and a linear one.
 _ADVERSARIES = ("logistic", "quadratic", "neighbours", "boosting", "network")
 
 
@@ -67,107 +70,57 @@ class Entry:
     Attributes
     ----------
     title : str
-        What the page calls it.
+        Its name on the page.
     method : str
         Name in `METHODS`, or "as-paper" for MUtE as the paper's code runs it.
     settings : dict
-    told : bool
-        Given the classes of the rows it erases, where it could do without.
+    true_labels : bool
+        Erase with true labels, though the method does not require labels.
     components : float
-        Share of the principal components, found on the rows of the fit, that the rows are cut down to first.
+        Share of the principal components of the training rows that the rows are cut down to first.
     noise : float
         Standard deviation of the noise that is added to erased rows, as a share of each column's.
     adapted : bool
         Adapted to the rows that it erases.
     unlabelled : bool
-        Given the other rows that there are to fit on without their labels.
+        The fit has the other rows as well, without labels.
     """
 
     title: str
     method: str
     settings: dict[str, Any] = field(default_factory=dict)
-    told: bool = False
+    true_labels: bool = False
     components: float = 1.0
     noise: float = 0.0
     adapted: bool = False
     unlabelled: bool = False
 
 
-_MUTE = {"diagnostics": False}
-_TOLD = {"router": None}
-
-# At every number of rows and columns.
-CURVES = {
-    "none": Entry("rows untouched", "none"),
-    "mute": Entry("MUtE", "mute-oracle", _MUTE),
-    "mute-routed": Entry("MUtE, routed", "mute", _MUTE),
-    "mute-unlabelled": Entry("MUtE, other rows unlabelled", "mute", _MUTE, told=True, unlabelled=True),
-    "mute-adapted": Entry("MUtE, adapted", "mute-oracle", _MUTE, adapted=True),
-    "mute-paper": Entry("the paper's MUtE", "as-paper", _TOLD),
-    "qleace": Entry("QLEACE", "qleace-oracle"),
-    "leace": Entry("LEACE", "leace"),
-}
-
-# On all rows only.
-RIVALS = {
-    "leace-oracle": Entry("LEACE, told", "leace-oracle"),
-    "leace-freeform": Entry("LEACE, free-form", "leace-freeform"),
-    "pef": Entry("PEF", "pef", told=True),
-    "taco": Entry("TaCo", "taco"),
-    "linear-ot": Entry("Linear OT", "linear-ot", _TOLD),
-    "cfr": Entry("Gaussian CFR", "cfr"),
-}
-
-# On all rows of words and of sentences, one run: their fits take up to two minutes.
-SLOW_RIVALS = {
-    "inlp": Entry("INLP", "inlp"),
-    "rlace": Entry("RLACE", "rlace"),
-    "kernel": Entry("kernel erasure", "kernel"),
-    "reversal": Entry("gradient reversal", "reversal"),
-    "farm": Entry("FaRM", "farm"),
-    "kram": Entry("KRaM", "kram"),
-    "leopard": Entry("LEOPARD", "leopard"),
-    "leopard-cascaded": Entry("LEOPARD, cascaded", "leopard-cascaded"),
-}
-
-# On all rows of words and of sentences: what is given up for what.
-KNOBS = {
-    **{f"mute-{n}": Entry(f"MUtE, {n} layers", "mute-oracle", {**_MUTE, "n_iterations": n}) for n in (4, 10)},
-    **{
-        f"mute-paper-{n}": Entry(f"the paper's MUtE, {n} layers", "as-paper", {**_TOLD, "n_iterations": n})
-        for n in (4, 10)
-    },
-    **{
-        f"pca-{n}": Entry(f"MUtE of {n} % of the components", "mute-oracle", _MUTE, components=n / 100)
-        for n in (70, 50)
-    },
-    **{f"noise-{n}": Entry(f"MUtE, noise of 0.{n}", "mute-oracle", _MUTE, noise=n / 10) for n in (1, 3)},
-}
-
+_DATA = json.loads(files("mute.paper").joinpath("fresh.json").read_text(encoding="utf-8"))
+# The file says what these groups are.
+CURVES, RIVALS, SLOW_RIVALS, KNOBS = (
+    {label: Entry(**values) for label, values in _DATA[group].items()}
+    for group in ("curves", "rivals", "slow_rivals", "knobs")
+)
 ENTRIES = {**CURVES, **RIVALS, **SLOW_RIVALS, **KNOBS, NO_LEAK: Entry("no leak (pure noise)", NO_LEAK)}
+MARKS: dict[str, str] = _DATA["style"]["marks"]
+COLOURS: dict[str, str] = _DATA["style"]["colours"]
 
 _LEFT_OUT = {
-    "mean-difference": "told the class, it gives the rows of LEACE, told, but for their common mean",
+    "qleace": "has true labels here",
+    "mean-difference": "with true labels it gives the rows of LEACE, true labels, but for their common mean",
 }
 
 
 def left_out() -> dict[str, str]:
     """Methods of the package that are not on the axes, and why."""
-    found = {}
     present = {entry.method for entry in (CURVES | RIVALS | SLOW_RIVALS).values()}
+    found = {}
     for name, method in METHODS.items():
-        if name in present:
-            continue
-        if name in _LEFT_OUT:
-            found[name] = _LEFT_OUT[name]
-        elif name.endswith("-surrogate"):
-            found[name] = "copies MUtE"
-        elif method.task:
-            found[name] = "needs labels of a task"
-        elif name == "qleace":
-            found[name] = "is told the class here"
-        else:
-            found[name] = "MUtE with other settings"
+        why = "copies MUtE" if name.endswith("-surrogate") else "MUtE with other settings"
+        why = "requires labels of a task" if method.task else why
+        if name not in present:
+            found[name] = _LEFT_OUT.get(name, why)
     return found
 
 
@@ -184,7 +137,7 @@ def fresh_jobs(sizes: dict[str, int], runs: int, quick: bool) -> list[dict[str, 
         found = [job for job in found if job["label"] not in SLOW_RIVALS and not ENTRIES[job["label"]].adapted]
     synthetic = _SYNTHETIC_QUICK if quick else _SYNTHETIC
     for n, columns in synthetic:
-        # What is read of noise depends on the rows to fit on in no way.
+        # What is read of noise does not depend on the rows to fit on.
         labels = [*CURVES, NO_LEAK] if (n, columns) == next(p for p in synthetic if p[1] == columns) else [*CURVES]
         labels += RIVALS if n == max(rows for rows, _ in synthetic) else []
         found += [
@@ -234,7 +187,7 @@ def split(z: NDArray, rows: int, share: float, seed: int, quick: bool = False) -
     return rng.permutation(fit), rng.permutation(np.concatenate([order[:judged] for order in orders]))
 
 
-def made_rows(n: int, columns: int, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+def synthetic_rows(n: int, columns: int, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
     """`n` rows of three classes: Gaussians, column by column through smooth increasing maps, the law always the same.
 
     Mean, covariance and skewness differ by class. The maps are :math:`\\sinh(s_{kj} + \\mathrm{arcsinh}\\, g_j)`.
@@ -257,9 +210,9 @@ def fresh(data: Problem | None, job: dict[str, Any], quick: bool = False) -> dic
     seed = job["seed"]
     if data is None:
         rng = np.random.default_rng(seed)
-        X_judge, z_judge = made_rows(most_judge_rows(quick), job["columns"], rng)
-        X, z = made_rows(job["rows"], job["columns"], rng)
-        more = made_rows(_SYNTHETIC_UNLABELLED, job["columns"], rng)[0]
+        X_judge, z_judge = synthetic_rows(most_judge_rows(quick), job["columns"], rng)
+        X, z = synthetic_rows(job["rows"], job["columns"], rng)
+        more = synthetic_rows(_SYNTHETIC_UNLABELLED, job["columns"], rng)[0]
         preset = "synthetic"
     else:
         X_all, z_all = _whole(data)
@@ -277,7 +230,8 @@ def fresh(data: Problem | None, job: dict[str, Any], quick: bool = False) -> dic
     for k in np.unique(z_judge):
         rank[z_judge == k] = np.arange(np.count_nonzero(z_judge == k))
     learn = rank % 2 == 0
-    found = readings(Q[learn], z_judge[learn], Q[~learn], z_judge[~learn], seed)
+    halves = Q[learn], z_judge[learn], Q[~learn], z_judge[~learn]
+    found = readings(*halves, seed, _ADVERSARIES, scaled=False)
     classes, counts = np.unique(z, return_counts=True)
     return {
         "leak": max(found.values()) - 1 / len(classes),
@@ -294,10 +248,7 @@ def fresh(data: Problem | None, job: dict[str, Any], quick: bool = False) -> dic
 def _erased(
     entry: Entry, preset: str, X: NDArray, z: NDArray, X_new: NDArray, z_new: NDArray, seed: int, more: NDArray
 ) -> tuple[NDArray[np.float32], float | None, int | None]:
-    """New rows, erased by what was learned on `X` and, where that counts, on `more` rows without labels.
-
-    Also seconds of the fit, and its layers, of methods that have them.
-    """
+    """Unseen rows, erased after a fit on `X` and, where that counts, on `more` rows without labels; seconds; layers."""
     from sklearn.decomposition import PCA
 
     X, X_new = rows_for(entry.method, X), rows_for(entry.method, X_new)
@@ -313,28 +264,8 @@ def _erased(
     if entry.adapted:
         eraser = eraser.adapt(X_new, concept=z_new)
     seconds = time.perf_counter() - start
-    told = entry.told or getattr(eraser, "needs_concept", False)
-    Q = eraser.transform(X_new, **({"concept": z_new} if told else {}))
+    labels = {"concept": z_new} if entry.true_labels or getattr(eraser, "needs_concept", False) else {}
+    Q = eraser.transform(X_new, **labels)
     if entry.noise:
         Q = Q + entry.noise * Q.std(axis=0) * np.random.default_rng(seed).normal(size=Q.shape)
     return Q.astype(np.float32), seconds, getattr(eraser, "n_iterations_", None)
-
-
-def readings(learn: NDArray, z_learn: NDArray, test: NDArray, z_test: NDArray, seed: int) -> dict[str, float]:
-    """Balanced accuracy of each adversary on `test`, after it has learned on `learn`.
-
-    They see the scale of a row as well, except the quadratic one, which would then not be affine invariant.
-    """
-    from sklearn.metrics import balanced_accuracy_score
-
-    classes, codes = np.unique(z_learn, return_inverse=True)
-    truth = np.searchsorted(classes, z_test)
-    features = Features(learn, scale_features=True)
-    seen, asked = features(learn), features(test)
-    found = {}
-    for adversary in panel_of(_ADVERSARIES):
-        width = learn.shape[1] if adversary.name == "quadratic" else seen.shape[1]
-        chances = attack(adversary, seen[:, :width], codes, asked[:, :width], len(classes), FIRST_SEED + seed)
-        answer = (chances / np.bincount(codes)).argmax(axis=1)
-        found[adversary.name] = float(balanced_accuracy_score(truth, answer))
-    return found

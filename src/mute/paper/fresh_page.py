@@ -1,4 +1,4 @@
-"""The section about erasure on new rows: two answers, three figures, a table for each data set."""
+"""What the section about erasure on unseen rows shows: two answers, its figures, a table for each data set."""
 
 from __future__ import annotations
 
@@ -9,33 +9,32 @@ from typing import Any
 
 import numpy as np
 
-from mute.evaluation.report import _table
-from mute.paper.fresh import CONFIRMING, CURVES, ENTRIES, KNOBS, NO_LEAK, RIVALS, SLOW_RIVALS, SYNTHETIC, left_out
-from mute.paper.running import Results
+from mute.paper.figures import save_with_legend
+from mute.paper.fresh import (
+    COLOURS,
+    CONFIRMING,
+    CURVES,
+    ENTRIES,
+    KNOBS,
+    MARKS,
+    NO_LEAK,
+    RIVALS,
+    SLOW_RIVALS,
+    SYNTHETIC,
+    left_out,
+)
 
-__all__ = ["Point", "as_good", "fresh_section", "interval", "points_of", "share_lowered"]
+__all__ = ["Point", "as_good", "fresh_values", "interval", "leak_shown", "points_of", "share_lowered", "worse_anywhere"]
 
 _TITLES = {
     "glove": "words", "bios": "sentences", SYNTHETIC: "synthetic", "word2vec": "other words", "jigsaw": "occupations"
 }  # fmt: skip
 
-# Rows of a class for each column, where the default is held against the paper's MUtE, and by how much it is to be less.
+# Rows of a class for each column where the default is compared with the paper's MUtE, and how much less it is to leak.
 _RATIO, _AIM = 36, 0.5
 
-# Okabe and Ito's colours, which the colour-blind can tell apart; other methods differ by their marks.
-_COLOURS = {
-    "mute": "#0072B2", "mute-routed": "#56B4E9", "mute-unlabelled": "#56B4E9", "mute-adapted": "#0072B2",
-    "mute-paper": "#D55E00", "qleace": "#009E73", "leace": "#CC79A7", "none": "#000000",
-}  # fmt: skip
 _GREY = "#858585"
-_MARKS = {
-    "mute": "o", "mute-routed": "o", "mute-unlabelled": "h", "mute-adapted": "d", "mute-paper": "s",
-    "qleace": "D", "leace": "^", "none": ".",
-    "leace-oracle": "v", "leace-freeform": "<", "pef": "X", "taco": "*", "linear-ot": "p", "cfr": ">",
-    "inlp": "1", "rlace": "2", "kernel": "3", "reversal": "4", "farm": "P", "kram": "H", "leopard": "+",
-    "leopard-cascaded": "x",
-}  # fmt: skip
-
+_LEAK_AXIS = "leak: strongest of five adversaries, minus chance"
 # Points of one method that are joined in the trade-off, and their marks.
 _JOINED = {
     "mute-layers": ("mute", "o", ("mute-4", "mute-10")),
@@ -44,7 +43,9 @@ _JOINED = {
     "noise": ("mute", "X", ("mute", "noise-1", "noise-3")),
 }
 
+# Results of one method at one point, by seed; and of all methods at all points.
 Values = dict[int, dict[str, Any]]
+Points = dict["Point", dict[str, Values]]
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,9 @@ class Point:
         return f"{_TITLES[self.problem]}, D = {self.columns}, n = {self.rows:,}"
 
 
-def points_of(found: Iterable[dict[str, Any]]) -> dict[Point, dict[str, Values]]:
+def points_of(found: Iterable[dict[str, Any]]) -> Points:
     """Results of the study: at every point, of every method, by seed."""
-    points: dict[Point, dict[str, Values]] = {}
+    points: Points = {}
     order = list(_TITLES)
     mine = [row for row in found if row["job"] == "fresh"]
     for row in sorted(mine, key=lambda row: (order.index(row["problem"]), row["result"]["columns"], row["rows"])):
@@ -94,10 +95,14 @@ def _shown(found: Sequence[float], digits: int = 3, form: str = "f") -> str:
     return f"{mean:.{digits}{form}}" + ("" if np.isnan(reach) else f" ± {reach:.{digits}{form}}")
 
 
-def share_lowered(points: dict[Point, dict[str, Values]]) -> list[tuple[Point, float]]:
-    """Of each data set, the point where a class has nearest to 36 rows for each column.
+def leak_shown(values: Values) -> str:
+    """Mean leak and its interval."""
+    return _shown(_of(values, "leak"))
 
-    And there, the share by which the default lowers the mean leak of the paper's MUtE.
+
+def share_lowered(points: Points) -> list[tuple[Point, float]]:
+    """Of each data set, the point where a class has nearest to 36 rows for each column, and the share by which the
+    default lowers the mean leak of the paper's MUtE there.
     """
     answers = []
     for problem in dict.fromkeys(point.problem for point in points):
@@ -109,11 +114,9 @@ def share_lowered(points: dict[Point, dict[str, Values]]) -> list[tuple[Point, f
     return answers
 
 
-def as_good(points: dict[Point, dict[str, Values]]) -> list[tuple[Point, str, float, float]]:
-    """At every point: the better of the paper's MUtE and QLEACE, and by how much the default leaks more, by seed.
-
-    Each is (point, label of the rival, mean difference, how far its interval reaches). The default is worse where
-    difference less reach is above 0.
+def as_good(points: Points) -> list[tuple[Point, str, float, float]]:
+    """At every point: the better of the paper's MUtE and QLEACE, how much more the default leaks, and the reach of the
+    interval of this difference by seed. The default is worse where difference minus reach is above 0.
     """
     answers: list[tuple[Point, str, float, float]] = []
     for point, methods in points.items():
@@ -128,45 +131,18 @@ def as_good(points: dict[Point, dict[str, Values]]) -> list[tuple[Point, str, fl
     return answers
 
 
-def fresh_section(results: Results, folder: Path) -> list[str]:
-    """Lines of the page; writes its figures beside it."""
-    points = points_of(results.found)
-    lines = [
-        "## Erasure on new rows",
-        "",
-        "Every method learns on the rows of the fit only. Other rows, erased, are split in two: adversaries (logistic, "
-        "quadratic, nearest neighbours, boosted trees, the paper's network) learn on one half and are tested on the "
-        "other. *Leak*: balanced accuracy of the best of them, less guessing (1/K). The best of several is above "
-        "guessing by luck alone: *no leak* is what the same adversaries find in pure noise with the same labels. *R²*: "
-        "share of the variance of the rows that a linear reader finds again in their erased versions, on new rows. "
-        "Mean ± 95 % interval (Student's t) over the seeds, which differ in split, fit and adversaries. All classes "
-        "have as many rows, in the fit and among the rows to judge with; fewer rows to fit on are a part of more.",
-        "",
-        "MUtE, the paper's MUtE, QLEACE, Linear OT, PEF and *LEACE, told* are told the classes of the rows they erase; "
-        "*MUtE, routed* asks its router; the others do not need them. *Other rows unlabelled*: the fit has the rest of "
-        "the rows as well, without labels. *Adapted*: adapted, with their labels, to the rows that are judged. "
-        "The paper's MUtE has 100 layers on words, 70 on sentences, 150 on occupations, 20 on synthetic rows. "
-        "Synthetic: three classes of correlated Gaussians, pushed through smooth "
-        "increasing maps, with other means, covariances and skewness.",
-        "",
-        "*Other words* (word2vec, 300-d, gender) and *occupations* (the same sentences by five groups of occupations) "
-        "confirm: nothing was chosen on them. Methods whose fits take minutes have one run, hence no interval.",
-        "",
-        "Left out: " + "; ".join(f"{name} ({why})" for name, why in left_out().items()) + ".",
-    ]
-    if not points:
-        return [*lines, "", "No job has a result."]
-    lines += ["", *_first_answer(points), "", *_second_answer(points)]
+def fresh_values(found: Iterable[dict[str, Any]], folder: Path) -> dict[str, Any]:
+    """What the page shows; writes its figures to `folder`."""
+    points = points_of(found)
     by_rows = {
-        title: mine
-        for title, mine in (
-            *((_TITLES[name], [p for p in points if p.problem == name]) for name in _TITLES if name != SYNTHETIC),
-            ("synthetic", _most_frequent_columns(points)),
-        )
-        if mine
-    }
+        _TITLES[name]: [p for p in points if p.problem == name] for name in _TITLES if name != SYNTHETIC
+    } | {"synthetic": _most_frequent_columns(points)}  # fmt: skip
+    by_rows = {title: mine for title, mine in by_rows.items() if mine}
+    by_columns = _same_rows(points)
+    all_rows = [p for p in points if KNOBS.keys() & points[p].keys()]
+    drawn = {}
     for confirming, name, title in (
-        (False, "fresh-rows.png", "Leak on new rows by the rows of the fit"),
+        (False, "fresh-rows.png", "Leak on unseen rows by the training rows"),
         (True, "fresh-confirmed.png", "The same on data on which nothing was chosen"),
     ):
         panels = [
@@ -176,23 +152,26 @@ def fresh_section(results: Results, folder: Path) -> list[str]:
         ]
         if panels:
             _curves(points, panels, "rows to fit on (n)", folder / name)
-            lines += ["", f"![{title}]({name})"]
-    by_columns = _same_rows(points)
+            drawn[name] = title
     if by_columns:
         panels = [(f"synthetic, n = {by_columns[0].rows:,}", by_columns, [p.columns for p in by_columns])]
         _curves(points, panels, "columns (D)", folder / "fresh-columns.png")
-        lines += ["", "![Leak on new rows by the columns](fresh-columns.png)"]
-    all_rows = [p for p in points if KNOBS.keys() & points[p].keys()]
+        drawn["fresh-columns.png"] = "Leak on unseen rows by the columns"
     if all_rows:
         _tradeoff(points, all_rows, folder / "fresh-tradeoff.png")
-        lines += ["", "![Leak on new rows against what is kept](fresh-tradeoff.png)"]
-    for title, mine in by_rows.items():
-        lines += ["", f"### {title}", "", *_by_rows(points, mine)]
-    if by_columns:
-        lines += ["", "### synthetic, by columns", "", *_by_rows(points, by_columns)]
-    for point in all_rows:
-        lines += ["", f"### {point.title}: all settings", "", *_at(points[point], point)]
-    return lines
+        drawn["fresh-tradeoff.png"] = "Leak on unseen rows against what is kept"
+    tables = by_rows | ({"synthetic, by columns": by_columns} if by_columns else {})
+    return {
+        "left_out": left_out(),
+        "points": points,
+        "ratio": _RATIO,
+        "aim": _AIM,
+        "lowered": share_lowered(points),
+        "worse": worse_anywhere(points),
+        "drawn": drawn,
+        "by_rows": {title: _by_rows(points, mine) for title, mine in tables.items()},
+        "at": {point.title: _at(points[point]) for point in all_rows},
+    }
 
 
 def _most_frequent_columns(points: Iterable[Point]) -> list[Point]:
@@ -209,30 +188,11 @@ def _same_rows(points: Iterable[Point]) -> list[Point]:
     return [p for p in made if p.rows == max(rows, key=rows.count) and rows.count(p.rows) > 1]
 
 
-def _first_answer(points: dict[Point, dict[str, Values]]) -> list[str]:
-    cells = [
-        (
-            p.title,
-            f"{p.class_rows / p.columns:.0f}",
-            *(_shown(_of(points[p][label], "leak")) for label in ("mute-paper", "mute")),
-            f"{share:.0%}",
-            "yes" if share >= _AIM else "no",
-        )
-        for p, share in share_lowered(points)
-    ]
-    head = ("at", "rows of a class for each column", "the paper's MUtE", "MUtE", "lowered by", "by half")
-    return [
-        f"**Does the default halve the paper's excess over guessing?** Where a class has nearest to {_RATIO} rows for "
-        "each column:",
-        "",
-        *_table(head, cells),
-    ]
-
-
-def _second_answer(points: dict[Point, dict[str, Values]]) -> list[str]:
+def worse_anywhere(points: Points) -> tuple[str, list[tuple[str, ...]]]:
+    """Whether the default is worse than the better of its rivals anywhere, in a sentence and as rows of a table."""
     answers = as_good(points)
     worse = [p.title for p, _, more, reach in answers if more - reach > 0]
-    cells = [
+    cells: list[tuple[str, ...]] = [
         (
             p.title,
             ENTRIES[rival].title,
@@ -241,20 +201,13 @@ def _second_answer(points: dict[Point, dict[str, Values]]) -> list[str]:
         )
         for p, rival, more, reach in answers
     ]
-    told = [reach for _, _, _, reach in answers if not np.isnan(reach)]
     if worse:
-        verdict = f"Yes, at {len(worse)} of {len(answers)}: {'; '.join(worse)}."
-    else:
-        verdict = "No." if len(told) == len(answers) else "One run cannot tell."
-    return [
-        "**Is the default worse than the better of the paper's MUtE and QLEACE anywhere,** beyond the interval of the "
-        f"difference by seed? {verdict}",
-        "",
-        *_table(("at", "the better of the two", "MUtE leaks more by", "worse"), cells),
-    ]
+        return f"Yes, at {len(worse)} of {len(answers)}: {'; '.join(worse)}.", cells
+    return "One run cannot tell." if any(np.isnan(reach) for *_, reach in answers) else "No.", cells
 
 
-def _by_rows(points: dict[Point, dict[str, Values]], mine: list[Point]) -> list[str]:
+def _by_rows(points: Points, mine: list[Point]) -> tuple[str, list[str], list[list[str]]]:
+    """How many rows were judged; and leak and R² of every method at some points, as a table."""
     same = len({p.columns for p in mine}) == 1
     head = ["method"]
     for p in mine:
@@ -268,17 +221,16 @@ def _by_rows(points: dict[Point, dict[str, Values]], mine: list[Point]) -> list[
         for p in mine:
             values = points[p].get(label, {})
             row += [_shown(_of(values, "leak")), _shown(_of(values, "kept"))]
-        cells.append(tuple(row))
+        cells.append(row)
     floor = [ENTRIES[NO_LEAK].title]
     for p in mine:
         floor += [_shown(_no_leak(points, p)), "–"]
-    lines = _table(tuple(head), [*cells, tuple(floor)])
     judged = {v["judge_rows"] for p in mine for values in points[p].values() for v in values.values()}
-    return [f"Judged on {' or '.join(f'{n:,}' for n in sorted(judged))} rows.", "", *lines]
+    return " or ".join(f"{n:,}" for n in sorted(judged)), head, [*cells, floor]
 
 
-def _at(methods: dict[str, Values], point: Point) -> list[str]:
-    """Every method and setting at one point, with what each adversary reads."""
+def _at(methods: dict[str, Values]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Every method and setting at one point, with what each adversary reads, as a table."""
     adversaries = list(next(iter(next(iter(methods.values())).values()))["balanced_accuracy"])
     cells = []
     for label in (*CURVES, *RIVALS, *SLOW_RIVALS, *KNOBS, NO_LEAK):
@@ -295,17 +247,17 @@ def _at(methods: dict[str, Values], point: Point) -> list[str]:
                     "–" if not _of(values, "fit_seconds") else f"{np.mean(_of(values, 'fit_seconds')):.1f}",
                 )
             )
-    return _table(("method", "leak", "R²", *adversaries, "layers", "fit, s"), cells)
+    return ("method", "leak", "R²", *adversaries, "layers", "fit, s"), cells
 
 
-def _no_leak(points: dict[Point, dict[str, Values]], point: Point) -> list[float]:
-    """What is found in noise of as many columns, with the same labels."""
+def _no_leak(points: Points, point: Point) -> list[float]:
+    """What is read from noise of as many columns, with the same labels."""
     same = [p for p in points if (p.problem, p.columns) == (point.problem, point.columns)]
     return [leak for p in same for leak in _of(points[p].get(NO_LEAK, {}), "leak")]
 
 
 def _root_scale(axes: Any) -> None:
-    """Leaks near 0 are told apart, and those of rows untouched are on the axes as well."""
+    """An axis that shows differences of leaks near 0 and leaks of untouched rows."""
     axes.set_yscale(
         "function", functions=(lambda y: np.sign(y) * np.sqrt(np.abs(y)), lambda y: np.sign(y) * np.square(y))
     )
@@ -317,10 +269,10 @@ def _root_scale(axes: Any) -> None:
 
 
 def _style(label: str) -> dict[str, Any]:
-    mine = label in _COLOURS
+    mine = label in COLOURS
     return {
-        "color": _COLOURS.get(label, _GREY),
-        "marker": _MARKS[label],
+        "color": COLOURS.get(label, _GREY),
+        "marker": MARKS[label],
         "ms": 8 if label == "mute" else 6,
         "lw": 3 if label == "mute" else 1.6 if mine else 0.9,
         "ls": {"mute-routed": "--", "mute-unlabelled": "-.", "mute-adapted": ":", "none": ":"}.get(label, "-"),
@@ -333,12 +285,7 @@ def _reach(values: Sequence[float]) -> tuple[float, float]:
     return mean, 0.0 if np.isnan(reach) else reach
 
 
-def _curves(
-    points: dict[Point, dict[str, Values]],
-    panels: list[tuple[str, list[Point], list[int]]],
-    title: str,
-    path: Path,
-) -> None:
+def _curves(points: Points, panels: list[tuple[str, list[Point], list[int]]], title: str, path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.3 * len(panels) + 2.6, 5.2), layout="constrained")
@@ -359,13 +306,11 @@ def _curves(
         axes.minorticks_off()
         axes.set(title=name, xlabel=title)
         _root_scale(axes)
-    figure.axes[0].set_ylabel("leak: best of five adversaries, less guessing")
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=9)
-    figure.savefig(path, dpi=110)
+    figure.axes[0].set_ylabel(_LEAK_AXIS)
+    save_with_legend(figure, path)
 
 
-def _tradeoff(points: dict[Point, dict[str, Values]], mine: list[Point], path: Path) -> None:
+def _tradeoff(points: Points, mine: list[Point], path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5.4 * len(mine) + 3.0, 5.6), layout="constrained")
@@ -380,7 +325,7 @@ def _tradeoff(points: dict[Point, dict[str, Values]], mine: list[Point], path: P
             line = [where[m] for m in members if m in where]
             if line:
                 axes.plot(
-                    [x for (x, _), _ in line], [y for _, (y, _) in line], color=_COLOURS[family], marker=mark, ms=5,
+                    [x for (x, _), _ in line], [y for _, (y, _) in line], color=COLOURS[family], marker=mark, ms=5,
                     mfc="white", lw=1, ls={"pca": ":", "noise": "--"}.get(name, "-"), zorder=2,
                     label={"mute-layers": "MUtE, 4, 10 layers", "pca": "MUtE of 70, 50 % of the components",
                            "noise": "MUtE, noise of 0.1, 0.3"}.get(name, "the paper's MUtE, 4, 10 layers"),
@@ -398,9 +343,7 @@ def _tradeoff(points: dict[Point, dict[str, Values]], mine: list[Point], path: P
         floor = _no_leak(points, point)
         if floor:
             axes.axhline(np.mean(floor), color="#b3a500", lw=1.2, ls="-.", label=ENTRIES[NO_LEAK].title)
-        axes.set(title=point.title, xlabel="kept: R² of a linear reader, new rows")
+        axes.set(title=point.title, xlabel="kept: R² of a linear reader, unseen rows")
         _root_scale(axes)
-    figure.axes[0].set_ylabel("leak: best of five adversaries, less guessing")
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=9)
-    figure.savefig(path, dpi=110)
+    figure.axes[0].set_ylabel(_LEAK_AXIS)
+    save_with_legend(figure, path)

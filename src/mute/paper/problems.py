@@ -20,18 +20,9 @@ __all__ = ["MORE", "PROBLEMS", "Problem", "Words", "describe", "part_of", "probl
 
 @dataclass(frozen=True)
 class Problem:
-    """A data set of the paper, as it is used here.
+    """A data set of the paper, by the paper's name; the title says what the rows really are.
 
-    Attributes
-    ----------
-    name : str
-        The paper's: glove, bios, dial or jigsaw; or one of `MORE`.
-    title : str
-        What the rows really are.
-    stand_in : bool
-        Whether they are other data than the paper's.
-    fit, fresh, test : Dataset
-        Rows to fit on; rows on which fresh adversaries learn; rows on which all are judged.
+    Erasers are fitted on `fit`, fresh adversaries learn on `fresh`, and all are judged on `test`.
     """
 
     name: str
@@ -66,24 +57,14 @@ PROBLEMS: dict[str, tuple[str, str, str, str]] = {
 
 
 # Other data, in the same form.
-MORE = {
-    "word2vec": ("load_glove_gender", "word2vec", "", "word2vec words, 300-d, gender"),
-}
+MORE = {"word2vec": ("load_glove_gender", "word2vec", "", "word2vec words, 300-d, gender")}
 
 
 def problem(name: str, path: str | None = None, *, most_rows: int | None = None, shipped: bool = False) -> Problem:
-    """Load a data set of the paper.
+    """Load a data set of `PROBLEMS` or `MORE`: the authors' files in the folder `path`, or the prepared stand-in.
 
-    Parameters
-    ----------
-    name : str
-        One of `PROBLEMS` or of `MORE`.
-    path : str, optional
-        Folder with the authors' files; without it the prepared stand-in is loaded.
-    most_rows : int, optional
-        Rows of the fit used at most, and half as many of each of the other two parts; drawn at random within classes.
-    shipped : bool
-        For words: the smaller set that ships with the package.
+    `most_rows` limits the training rows, drawn at random within classes, and half of it each of the other two parts.
+    `shipped` words are the smaller set that ships with the package.
     """
     import mute.datasets as datasets
 
@@ -169,15 +150,10 @@ class Words:
 
 
 def words_of(path: str | None, *, pairs: str | None = None) -> Words:
-    """Words for the correlation with human judgements.
+    """Words of the authors' GloVe folder, or prepared ones, for the correlation with human judgements.
 
-    Parameters
-    ----------
-    path : str, optional
-        The authors' GloVe folder, with ``glove-top-150k.pickle`` and WordSim; else the prepared vectors.
-    pairs : str, optional
-        File of judgements to come first. The paper's is the part of WordSim-353 for similarity, 203 pairs; the prepared
-        one has all 353.
+    `pairs` is a file of judgements to come first. The paper's is the part of WordSim-353 for similarity, 203 pairs; the
+    prepared one has all 353.
     """
     import mute.datasets as datasets
 

@@ -1,4 +1,4 @@
-"""Every study of the paper as a list of small jobs: run side by side, kept as they are done, taken up again."""
+"""Every study of the paper as a list of small jobs: run side by side, kept when done, and not run again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STUDIES = {
     "augmentation": "a task learned from rows and their counterfactuals",
     "surrogates": "copies of MUtE: time, task, gaps, probes",
     "text": "counterfactual texts: ways to move embeddings and ways to decode them",
-    "fresh": "what is read of new rows, by rows of the fit, by columns and by what is kept; about an hour on two cores",
+    "fresh": "what is read of unseen rows, by training rows, columns and what is kept; about an hour on two cores",
 }
 
 # What is run when no study is named; a long one that is not in the paper must be asked for.
@@ -56,19 +56,19 @@ _QUICK_MIXTURE = 500
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be run.
+    """What to run.
 
     Attributes
     ----------
     studies : tuple of str
         Names in `STUDIES`.
     paths : dict
-        Of data sets (glove, bios, dial, jigsaw, and texts, the biographies of the text study) to folders with the
-        authors' files; others use their stand-ins, but texts have none.
+        Data sets (glove, bios, dial, jigsaw, and texts, the biographies of the text study) to folders with the
+        authors' files. Other data sets use their stand-ins; texts have none.
     pairs : str or None
         File of human judgements of words, in place of the default.
     rows : int or None
-        Rows of the fit used at most; half as many of the two other parts. None: all.
+        Training rows at most; half as many of the two other parts. None: all.
     runs : int
         Seeds for each method of the paper's tables; other methods, and Jigsaw, which is in a figure only, get one.
     quick : bool
@@ -94,7 +94,7 @@ class Plan:
             if name not in known:
                 raise MuteError(f"there is no data set {name!r} in the paper; give a path for: {', '.join(known)}")
         if self.runs < 1:
-            raise MuteError(f"runs must be at least 1, not {self.runs}")
+            raise MuteError(f"runs must be at least 1, not {self.runs}; give a number of seeds")
         if self.rows is not None and self.rows < 200:
             raise MuteError(f"rows must be at least 200, not {self.rows}")
 
@@ -110,9 +110,9 @@ class Plan:
     def jobs(
         self, problems: Iterable[str], texts: Iterable[str] = (), to_fit: dict[str, int] | None = None
     ) -> list[dict[str, Any]]:
-        """All jobs on these data sets and sets of texts; `to_fit` are the rows that the study of new rows fits on.
+        """All jobs on these data sets and sets of texts; `to_fit` are the rows that the study of unseen rows fits on.
 
-        First seeds come first, so that a run that is stopped has something of everything.
+        First seeds come first, so that a stopped run has something of everything.
         """
         present, runs = set(problems), 1 if self.quick else self.runs
         found: list[dict[str, Any]] = []
@@ -145,7 +145,7 @@ class Plan:
 
 @dataclass
 class Results:
-    """What the jobs found, and what a reader must know of the run."""
+    """The results of the jobs, and what a reader must know of the run."""
 
     plan: Plan
     problems: dict[str, dict[str, Any]]
@@ -165,22 +165,12 @@ class Results:
 
 
 def run(
-    plan: Plan,
-    folder: Path,
-    *,
-    n_jobs: int = 1,
-    progress: Callable[[str, int, int], None] | None = None,
+    plan: Plan, folder: Path, *, n_jobs: int = 1, progress: Callable[[str, int, int], None] | None = None
 ) -> Results:
     """Run the jobs of a plan, each at most once for the same data and settings.
 
-    Parameters
-    ----------
-    plan : Plan
-    folder : Path
-        Results of finished jobs are kept in its sub-folder ``parts``.
-    n_jobs : int
-        Processes side by side, each on one thread; with 1, all in this process, on all cores.
-    progress : function (what was done last, jobs done, jobs in all), optional
+    Results of finished jobs are kept in ``folder/parts``. With `n_jobs` > 1 that many processes run side by side, each
+    on one thread. `progress` gets what was done last, jobs done, and jobs in all.
     """
     start = time.perf_counter()
     problems, left_out, prints = {}, {}, {}
@@ -237,7 +227,7 @@ def run(
 
 
 def _text_prints(plan: Plan, left_out: dict[str, str]) -> dict[str, str]:
-    """What is known of each set of texts, of those that are there."""
+    """The fingerprint of each set of texts that is there."""
     found = {}
     for name in TEXT_SETS if "text" in plan.studies else ():
         if plan.quick and name == "occupations":
@@ -269,7 +259,7 @@ def _data_of(
 
 
 def _kept(part: Path) -> dict[str, Any] | None:
-    """What an earlier run has found; None if it is not there, or damaged."""
+    """The result of an earlier run; None if it is not there, or damaged."""
     try:
         return json.loads(part.read_text())
     except (OSError, ValueError):

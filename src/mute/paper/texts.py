@@ -29,7 +29,7 @@ __all__ = [
     "text_set",
 ]
 
-# A label to the method, its settings, and whether it is told the class of a text. The paper's flow has four layers.
+# A label to the method, its settings, and whether texts are moved with true labels. The paper's flow has four layers.
 MOVERS: dict[str, tuple[str | None, dict[str, Any], bool]] = {
     "none": (None, {}, True),
     "reference": (None, {}, True),  # the embeddings of the references: what decoding alone costs
@@ -115,15 +115,10 @@ def text_set(name: str, path: str | None, quick: bool) -> TextSet:
 def _some(data: TextSet, rows: Iterable[int]) -> TextSet:
     """These texts, with the whole corpus."""
     kept = list(rows)
-    rule = data.paper_references
-    return replace(
-        data,
-        sources=[data.sources[i] for i in kept],
-        references=[data.references[i] for i in kept],
-        concept=[data.concept[i] for i in kept],
-        to=[data.to[i] for i in kept],
-        paper_references=None if rule is None else [rule[i] for i in kept],
-    )
+    columns = ("sources", "references", "concept", "to", "paper_references")
+    given = {name: getattr(data, name) for name in columns}
+    some: dict[str, Any] = {name: [v[i] for i in kept] for name, v in given.items() if v is not None}
+    return replace(data, **some)
 
 
 def describe_texts(data: TextSet) -> dict[str, Any]:
@@ -189,13 +184,13 @@ def moved_texts(data: TextSet, mover: str, decoder: str, inverter: str | None) -
 def _moved(data: TextSet, corpus: NDArray[np.float32], rows: NDArray[np.float32], mover: str) -> NDArray[np.float32]:
     from mute.estimators.registry import make
 
-    name, settings, told = MOVERS[mover]
+    name, settings, true_labels = MOVERS[mover]
     if name is None:
         return rows
-    # Told the class, no router is needed; without one MUtE is the paper's oracle, MUtE*.
-    routing = {"router": None} if told else {}
+    # With true labels no router is needed; without one MUtE is the paper's oracle, MUtE*.
+    routing = {"router": None} if true_labels else {}
     method = make(name, random_state=0, **settings, **routing).fit(corpus, np.array(data.labels))
-    return method.counterfactual(rows, np.array(data.to), concept=np.array(data.concept) if told else None)
+    return method.counterfactual(rows, np.array(data.to), concept=np.array(data.concept) if true_labels else None)
 
 
 @lru_cache(maxsize=1)
@@ -258,8 +253,8 @@ def _bios(path: str | None) -> TextSet:
         raise MuteError(f"{path}: {len(sources)} texts but {len(by_rule)} references")
     concept = []
     for text in sources:
-        told = Counter(gender for token in split_words(text) for gender in GENDER if token.lower() in GENDER[gender])
-        concept.append("female" if told["female"] > told["male"] else "male")
+        said = Counter(gender for token in split_words(text) for gender in GENDER if token.lower() in GENDER[gender])
+        concept.append("female" if said["female"] > said["male"] else "male")
     to = ["male" if gender == "female" else "female" for gender in concept]
     references = [swap_gender(text, nouns=False) for text in sources]
     return TextSet("bios", sources, references, concept, to, by_rule, None, *_gendered())
