@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -26,14 +27,16 @@ from mute.distill.teaching import (
 )
 from mute.errors import MuteError
 from mute.estimators.conditional import Conditional, Invertible
+from mute.estimators.settings import COUNT, FLAG, NOT_NEGATIVE, POSITIVE
 from mute.estimators.training import device_of
 from mute.estimators.transport import by_group
 from mute.flow.ops import NumpyOps, in_blocks
-from mute.rows.validation import check_number, check_rows, check_whole_number
+from mute.rows.validation import check_parameters, check_rows
 
 __all__ = ["InvertibleSurrogate"]
 
 
+@dataclass(eq=False, repr=False)
 class InvertibleSurrogate(Trained, Invertible):
     r"""Coupling blocks that copy a flow, with an exact inverse: they erase and make counterfactuals.
 
@@ -127,6 +130,13 @@ class InvertibleSurrogate(Trained, Invertible):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **Trained._parameter_constraints,
+        "conditional": FLAG,
+        "n_blocks": COUNT,
+        "clamp": POSITIVE,
+        "inverse_weight": NOT_NEGATIVE,
+    }
     _TEACHERS = (Conditional, "a method with counterfactuals that depend on the class, such as MUtE")
     _STORED: ClassVar[dict[str, str]] = {
         "matrices_": "K D D",
@@ -138,55 +148,15 @@ class InvertibleSurrogate(Trained, Invertible):
         "fidelity_": "plain",
     }
 
-    matrices_: NDArray[np.float64]
-    inverses_: NDArray[np.float64]
-    offsets_: NDArray[np.float64]
-    orders_: list[list[int]]
-    weights_: dict[str, NDArray]
-    fidelity_: dict[str, float]
-
-    def __init__(
-        self,
-        teacher: Any = None,
-        *,
-        conditional: bool = True,
-        n_blocks: int = 8,
-        width: int | None = None,
-        clamp: float = 2.0,
-        inverse_weight: float = 0.0,
-        augment: int | str = "auto",
-        epochs: int = 200,
-        batch_size: int | str = "auto",
-        learning_rate: float = 5e-4,
-        weight_decay: float = 1.0,
-        patience: int = 12,
-        validation_rows: int = 2000,
-        router: Any = "teacher",
-        device: str = "cpu",
-        random_state: Any = None,
-    ) -> None:
-        self.teacher = teacher
-        self.conditional = conditional
-        self.n_blocks = n_blocks
-        self.width = width
-        self.clamp = clamp
-        self.inverse_weight = inverse_weight
-        self.augment = augment
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.patience = patience
-        self.validation_rows = validation_rows
-        self.router = router
-        self.device = device
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        check_whole_number("n_blocks", self.n_blocks)
-        check_number("clamp", self.clamp, "above 0", lambda v: v > 0)
-        check_number("inverse_weight", self.inverse_weight, "of at least 0", lambda v: v >= 0)
+    _: KW_ONLY
+    conditional: bool = True
+    n_blocks: int = 8
+    clamp: float = 2.0
+    inverse_weight: float = 0.0
+    epochs: int = 200
+    learning_rate: float = 5e-4
+    patience: int = 12
+    router: Any = "teacher"
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         import torch
@@ -227,7 +197,7 @@ class InvertibleSurrogate(Trained, Invertible):
             return out
 
         batch = int(np.clip(len(learn) // 32, 128, 1024))
-        self._train(ops, loss, learning, watching, rng, auto_batch=batch, clip=1.0)
+        self._copy_by_gradient(ops, loss, learning, watching, rng, auto_batch=batch, longest=1.0)
         with torch.no_grad():
             h, codes, answers = watching
             error = float(((self._couple(ops, h, codes) - answers) ** 2).mean())
@@ -248,7 +218,7 @@ class InvertibleSurrogate(Trained, Invertible):
             middle = mine.mean(axis=0, dtype=np.float64)
             step = max(float(mine.std(axis=0, dtype=np.float64).mean()), 1e-3 * float(np.abs(middle).max()), 1e-6)
             around = np.concatenate([middle + step * np.eye(d), middle - step * np.eye(d)])
-            there = teacher._push(around, np.full(2 * d, c))
+            there = teacher.transform(around, concept=teacher.classes_[np.full(2 * d, c)])
             slopes[c] = (there[:d] - there[d:]) / (2 * step)
         self.matrices_, self.offsets_ = affine_by_class(x, q, np.arange(len(x)), k, slopes)
         for label, matrix in zip(self._encoder.classes, self.matrices_, strict=True):
@@ -360,7 +330,7 @@ class InvertibleSurrogate(Trained, Invertible):
 
     def _check_restored(self) -> None:
         d, n_classes = self.n_features_in_, len(self._encoder)
-        check_number("clamp", self.clamp, "above 0", lambda v: v > 0)
+        check_parameters(self)
         if len(self.orders_) < 2 or any(sorted(order) != list(range(d)) for order in self.orders_):
             raise MuteError("its orders are not orders of its columns")
         width = self.weights_["net0_block0_layer0_bias"].size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,12 +10,13 @@ from numpy.typing import NDArray
 
 from mute.distill.teaching import Pairs, Surrogate, batches, check_shapes, erased_by, fidelity, set_aside
 from mute.errors import MuteError
+from mute.estimators.settings import COUNT, COUNT_OR_NONE, NOT_NEGATIVE
 from mute.flow.ops import NumpyOps, in_blocks
-from mute.rows.validation import check_number, check_whole_number
 
 __all__ = ["LowRankSurrogate"]
 
 
+@dataclass(eq=False, repr=False)
 class LowRankSurrogate(Surrogate):
     r"""One affine map that copies an eraser as well as one can: least squares, of full or of low rank.
 
@@ -74,31 +76,19 @@ class LowRankSurrogate(Surrogate):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "rank": COUNT_OR_NONE,
+        "ridge": NOT_NEGATIVE,
+        "validation_rows": COUNT,
+    }
     _STORED: ClassVar[dict[str, str]] = {"weights_": "arrays", "fidelity_": "plain"}
 
-    weights_: dict[str, NDArray]
-    fidelity_: dict[str, float]
-
-    def __init__(
-        self,
-        teacher: Any = None,
-        *,
-        rank: int | None = None,
-        ridge: float = 1e-6,
-        validation_rows: int = 2000,
-        random_state: Any = None,
-    ) -> None:
-        self.teacher = teacher
-        self.rank = rank
-        self.ridge = ridge
-        self.validation_rows = validation_rows
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        check_whole_number("rank", self.rank, or_none=True)
-        check_number("ridge", self.ridge, "of at least 0", lambda v: v >= 0)
-        check_whole_number("validation_rows", self.validation_rows)
+    teacher: Any = None
+    _: KW_ONLY
+    rank: int | None = None
+    ridge: float = 1e-6
+    validation_rows: int = 2000
+    random_state: Any = None
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         d = X.shape[1]

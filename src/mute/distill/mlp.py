@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -24,10 +25,10 @@ from mute.distill.teaching import (
     set_aside,
 )
 from mute.estimators.conditional import Invertible
+from mute.estimators.settings import FLAG, at_least
 from mute.estimators.training import device_of
 from mute.flow.ops import NumpyOps, in_blocks
-from mute.flow.routing import NetworkRouter, RoutingReport
-from mute.rows.validation import check_whole_number
+from mute.flow.routing import NetworkRouter
 
 __all__ = ["MLPSurrogate"]
 
@@ -35,6 +36,7 @@ __all__ = ["MLPSurrogate"]
 _LEAST_VARIANCE = 1e-6
 
 
+@dataclass(eq=False, repr=False)
 class MLPSurrogate(Trained):
     r"""A network that copies an eraser: one pass in place of T layers and a router.
 
@@ -120,6 +122,12 @@ class MLPSurrogate(Trained):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **Trained._parameter_constraints,
+        "n_layers": at_least(2),
+        "skip": FLAG,
+        "fall": FLAG,
+    }
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {
             "skip": False,
@@ -143,47 +151,10 @@ class MLPSurrogate(Trained):
     }
     _STORED: ClassVar[dict[str, str]] = {"weights_": "arrays", "history_": "plain", "fidelity_": "plain"}
 
-    router_: NetworkRouter | None
-    routing_: RoutingReport | None
-    weights_: dict[str, NDArray]
-    fidelity_: dict[str, float]
-
-    def __init__(
-        self,
-        teacher: Any = None,
-        *,
-        n_layers: int = 4,
-        width: int | None = None,
-        skip: bool = True,
-        epochs: int = 1500,
-        augment: int | str = "auto",
-        batch_size: int | str = "auto",
-        learning_rate: float = 1e-3,
-        weight_decay: float = 1.0,
-        fall: bool = True,
-        patience: int = 20,
-        validation_rows: int = 2000,
-        device: str = "cpu",
-        random_state: Any = None,
-    ) -> None:
-        self.teacher = teacher
-        self.n_layers = n_layers
-        self.width = width
-        self.skip = skip
-        self.epochs = epochs
-        self.augment = augment
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.fall = fall
-        self.patience = patience
-        self.validation_rows = validation_rows
-        self.device = device
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        check_whole_number("n_layers", self.n_layers, 2)
+    _: KW_ONLY
+    n_layers: int = 4
+    skip: bool = True
+    fall: bool = True
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         import torch
@@ -212,7 +183,7 @@ class MLPSurrogate(Trained):
         weights = self._initial(axes.shape[1], d, rng)
         last = (f"layer{self.n_layers - 1}_weight", f"layer{self.n_layers - 1}_bias") if self.skip else ()
         ops = ParameterOps(weights, device, last, math.sqrt((learning[1] ** 2).mean()))
-        self._train(
+        self._copy_by_gradient(
             ops,
             lambda x, rest: ((_network(ops, x, weights) - rest) ** 2).mean(),
             learning,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,9 +12,9 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.estimators.base import WithTask
+from mute.estimators.settings import BETWEEN_0_AND_1, COUNT, FLAG, FROM_0_TO_1, POSITIVE, one_of
 from mute.estimators.training import hold_out
 from mute.rivals.projection import Projector, class_accuracy
-from mute.rows.validation import check_number, check_whole_number
 
 __all__ = ["INLP"]
 
@@ -25,6 +26,7 @@ _STRENGTHS = (1e-60, 1e60)
 Part = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
+@dataclass(eq=False, repr=False)
 class INLP(WithTask, Projector):
     r"""Iterative null-space projection.
 
@@ -101,6 +103,14 @@ class INLP(WithTask, Projector):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_iterations": COUNT,
+        "C": POSITIVE,
+        "class_weight": [*one_of("balanced"), None],
+        "min_accuracy": FROM_0_TO_1,
+        "stop_at_majority": FLAG,
+        "validation_fraction": BETWEEN_0_AND_1,
+    }
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "authors-glove": {"n_iterations": 35, "stop_at_majority": False},
         "authors-bios": {"n_iterations": 300, "C": 0.01, "stop_at_majority": False},
@@ -113,34 +123,14 @@ class INLP(WithTask, Projector):
         },
     }
 
-    def __init__(
-        self,
-        n_iterations: int = 35,
-        *,
-        C: float = 1.0,
-        class_weight: str | None = None,
-        min_accuracy: float = 0.0,
-        stop_at_majority: bool = True,
-        validation_fraction: float = 0.1,
-        random_state: Any = None,
-    ) -> None:
-        self.n_iterations = n_iterations
-        self.C = C
-        self.class_weight = class_weight
-        self.min_accuracy = min_accuracy
-        self.stop_at_majority = stop_at_majority
-        self.validation_fraction = validation_fraction
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        check_whole_number("n_iterations", self.n_iterations)
-        check_number("C", self.C, "above 0", lambda v: v > 0)
-        check_number("min_accuracy", self.min_accuracy, "from 0 to 1", lambda v: 0 <= v <= 1)
-        check_number("validation_fraction", self.validation_fraction, "between 0 and 1", lambda v: 0 < v < 1)
-        if self.class_weight not in (None, "balanced"):
-            raise MuteError(f'class_weight must be None or "balanced", not {self.class_weight!r}')
-        if not isinstance(self.stop_at_majority, bool):
-            raise MuteError(f"stop_at_majority must be True or False, not {self.stop_at_majority!r}")
+    n_iterations: int = 35
+    _: KW_ONLY
+    C: float = 1.0
+    class_weight: str | None = None
+    min_accuracy: float = 0.0
+    stop_at_majority: bool = True
+    validation_fraction: float = 0.1
+    random_state: Any = None
 
     def _learn(self, X: NDArray, z: NDArray, task: NDArray | None = None) -> None:
         rng = self._generator()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,10 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from mute.errors import MuteError, warn_weak_result
 from mute.estimators.base import ConceptEstimator
+from mute.estimators.settings import COUNT, POSITIVE, one_of
 from mute.estimators.tensors import erase_tensor
 from mute.flow.network import Network
 from mute.rows.detect import is_tensor
-from mute.rows.validation import check_number, check_rows, check_whole_number
+from mute.rows.validation import check_rows
 
 __all__ = ["PEF"]
 
@@ -28,6 +30,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: its multi
 _BLOCK = 256
 
 
+@dataclass(eq=False, repr=False)
 class PEF(ConceptEstimator):
     r"""Perfect erasure functions: each class is coupled with one output law on finitely many atoms.
 
@@ -116,6 +119,12 @@ class PEF(ConceptEstimator):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_atoms": [*COUNT, *one_of("auto")],
+        "probabilities": one_of("share", "kde"),
+        "bandwidth": POSITIVE,
+        "draw": one_of("row", "copy"),
+    }
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "authors-synthetic": {"n_atoms": 50, "probabilities": "kde", "bandwidth": 0.5, "draw": "copy"},
     }
@@ -129,29 +138,12 @@ class PEF(ConceptEstimator):
         "seed_": "plain",
     }
 
-    def __init__(
-        self,
-        n_atoms: int | str = "auto",
-        *,
-        probabilities: str = "share",
-        bandwidth: float = 0.5,
-        draw: str = "row",
-        random_state: Any = None,
-    ) -> None:
-        self.n_atoms = n_atoms
-        self.probabilities = probabilities
-        self.bandwidth = bandwidth
-        self.draw = draw
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        if self.n_atoms != "auto":
-            check_whole_number("n_atoms", self.n_atoms, also='"auto" or ')
-        if self.probabilities not in ("share", "kde"):
-            raise MuteError(f'probabilities must be "share" or "kde", not {self.probabilities!r}')
-        if self.draw not in ("row", "copy"):
-            raise MuteError(f'draw must be "row" or "copy", not {self.draw!r}')
-        check_number("bandwidth", self.bandwidth, "above 0", lambda v: v > 0)
+    n_atoms: int | str = "auto"
+    _: KW_ONLY
+    probabilities: str = "share"
+    bandwidth: float = 0.5
+    draw: str = "row"
+    random_state: Any = None
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         rng = self._generator()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -11,11 +12,11 @@ from numpy.typing import NDArray
 from mute.errors import MuteError, warn_weak_result
 from mute.estimators.base import WithTask
 from mute.estimators.moments import Moments
+from mute.estimators.settings import BETWEEN_0_AND_1, COUNT, COUNT_OR_NONE, FLAG, WHOLE, at_least, one_of
 from mute.estimators.training import hold_out
 from mute.flow.network import Network
 from mute.flow.routing import MAX_ROWS, NetworkRouter, fit_network, stratified_sample
 from mute.rows.interrupts import interruptible
-from mute.rows.validation import check_number, check_whole_number
 
 __all__ = ["TaCo"]
 
@@ -26,6 +27,7 @@ _FEWEST_FOR_AUTO = 20
 _BLOCK = 2**18
 
 
+@dataclass(eq=False, repr=False)
 class TaCo(WithTask):
     r"""Targeted concept erasure: the principal components that tell the concept are dropped.
 
@@ -122,6 +124,16 @@ class TaCo(WithTask):
     array([1., 0., 1., 1.])
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_components": COUNT,
+        "n_drop": [*WHOLE, *one_of("auto")],
+        "n_masks": at_least(2),
+        "n_samples": COUNT,
+        "response": one_of("logit", "margin"),
+        "epochs": COUNT_OR_NONE,
+        "keep_mean": FLAG,
+        "validation_fraction": BETWEEN_0_AND_1,
+    }
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         # The paper tries 5, 10, ..., 95 drops; its repository's configuration has 1.
         "paper": {"n_components": 100, "n_samples": 2000, "epochs": 50, "response": "margin", "keep_mean": False},
@@ -144,41 +156,16 @@ class TaCo(WithTask):
         "leaks_": "plain",
     }
 
-    def __init__(
-        self,
-        *,
-        n_components: int = 20,
-        n_drop: int | str = "auto",
-        n_masks: int = 50,
-        n_samples: int = 10_000,
-        response: str = "logit",
-        epochs: int | None = None,
-        keep_mean: bool = True,
-        validation_fraction: float = 0.2,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.n_drop = n_drop
-        self.n_masks = n_masks
-        self.n_samples = n_samples
-        self.response = response
-        self.epochs = epochs
-        self.keep_mean = keep_mean
-        self.validation_fraction = validation_fraction
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        check_whole_number("n_components", self.n_components)
-        if self.n_drop != "auto":
-            check_whole_number("n_drop", self.n_drop, 0, also='"auto" or ')
-        check_whole_number("n_masks", self.n_masks, 2)
-        check_whole_number("n_samples", self.n_samples)
-        check_whole_number("epochs", self.epochs, or_none=True)
-        if self.response not in ("logit", "margin"):
-            raise MuteError(f'response must be "logit" or "margin", not {self.response!r}')
-        if not isinstance(self.keep_mean, bool | np.bool_):
-            raise MuteError(f"keep_mean must be True or False, not {self.keep_mean!r}")
-        check_number("validation_fraction", self.validation_fraction, "between 0 and 1", lambda v: 0 < v < 1)
+    _: KW_ONLY
+    n_components: int = 20
+    n_drop: int | str = "auto"
+    n_masks: int = 50
+    n_samples: int = 10_000
+    response: str = "logit"
+    epochs: int | None = None
+    keep_mean: bool = True
+    validation_fraction: float = 0.2
+    random_state: Any = None
 
     def _learn(self, X: NDArray, z: NDArray, task: NDArray | None = None) -> None:
         rng = self._generator()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,15 +13,17 @@ from sklearn.utils.validation import check_is_fitted
 from mute.errors import MuteError
 from mute.estimators.base import ConceptEstimator
 from mute.estimators.moments import Moments, inverse_root, least_squares, root
+from mute.estimators.settings import FROM_0_BELOW_1, NOT_NEGATIVE, WHOLE, one_of
 from mute.estimators.tensors import move_tensor
 from mute.rows.detect import is_tensor
-from mute.rows.validation import check_number, check_rows, check_whole_number
+from mute.rows.validation import check_rows
 
 __all__ = ["GaussianCFR"]
 
 _BLOCK = 8192
 
 
+@dataclass(eq=False, repr=False)
 class GaussianCFR(ConceptEstimator):
     r"""Counterfactuals that predict the coordinates of the concept from the rest of a row.
 
@@ -106,6 +109,12 @@ class GaussianCFR(ConceptEstimator):
            [ 5., -1.]])
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "variant": one_of("orthogonal", "leace"),
+        "ridge": NOT_NEGATIVE,
+        "tolerance": FROM_0_BELOW_1,
+        "n_draws": WHOLE,
+    }
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"authors": {}, "authors-stochastic": {"n_draws": 20}}
     _STORED: ClassVar[dict[str, str]] = {
         "mean_": "D",
@@ -117,35 +126,12 @@ class GaussianCFR(ConceptEstimator):
         "seed_": "plain",
     }
 
-    mean_: NDArray[np.float64]
-    basis_: NDArray[np.float64]
-    coordinates_: NDArray[np.float64]
-    slopes_: NDArray[np.float64]
-    intercepts_: NDArray[np.float64]
-    noise_: NDArray[np.float64]
-    seed_: int
-
-    def __init__(
-        self,
-        *,
-        variant: str = "orthogonal",
-        ridge: float = 1e-4,
-        tolerance: float = 1e-5,
-        n_draws: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.variant = variant
-        self.ridge = ridge
-        self.tolerance = tolerance
-        self.n_draws = n_draws
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        if self.variant not in ("orthogonal", "leace"):
-            raise MuteError(f'variant must be "orthogonal" or "leace", not {self.variant!r}')
-        check_number("ridge", self.ridge, "of at least 0", lambda v: v >= 0)
-        check_number("tolerance", self.tolerance, "from 0 to below 1", lambda v: 0 <= v < 1)
-        check_whole_number("n_draws", self.n_draws, 0)
+    _: KW_ONLY
+    variant: str = "orthogonal"
+    ridge: float = 1e-4
+    tolerance: float = 1e-5
+    n_draws: int = 0
+    random_state: Any = None
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         moments = Moments(len(self._encoder), X.shape[1], "class")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.estimators.moments import Moments
+from mute.estimators.settings import FLAG, NOT_NEGATIVE, one_of
 from mute.estimators.training import hold_out
 from mute.estimators.transport import GaussianTransport, frechet_distance, transport
 from mute.flow.routing import stratified_sizes
 from mute.rows.reductions import FirstScan
 from mute.rows.sampling import Samples, sample_ranks
 from mute.rows.stores import ChunkStore, MemoryStore
-from mute.rows.validation import check_number
 
 __all__ = ["LinearOT"]
 
@@ -24,6 +25,7 @@ _WITHOUT_CHOICE = 1e-2
 _MOST_ROWS = 20_000
 
 
+@dataclass(eq=False, repr=False)
 class LinearOT(GaussianTransport):
     r"""Affine transport between the laws of the classes, as if they were Gaussian.
 
@@ -97,25 +99,18 @@ class LinearOT(GaussianTransport):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"reg": [*NOT_NEGATIVE, *one_of("auto")], "relative": FLAG}
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {"reg": 1e-2, "relative": False},
         "authors": {"reg": 1e-5, "relative": False},
     }
     _STORED: ClassVar[dict[str, str]] = {**GaussianTransport._STORED, "reg_": "plain"}
 
-    reg_: float
-
-    def __init__(
-        self, reg: float | str = "auto", *, relative: bool = True, router: Any = "mlp", random_state: Any = None
-    ) -> None:
-        self.reg = reg
-        self.relative = relative
-        self.router = router
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        if self.reg != "auto":
-            check_number("reg", self.reg, 'of at least 0, or "auto"', lambda v: v >= 0)
+    reg: float | str = "auto"
+    _: KW_ONLY
+    relative: bool = True
+    router: Any = "mlp"
+    random_state: Any = None
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         rows = MemoryStore(X, z, 1)

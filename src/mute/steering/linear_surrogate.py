@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 from itertools import combinations
 from typing import Any, ClassVar
 
@@ -13,15 +14,16 @@ from mute.distill.teaching import Pairs, Surrogate, check_every_class
 from mute.eraser import MUtE
 from mute.errors import MuteError
 from mute.estimators.conditional import Conditional
+from mute.estimators.settings import FROM_0_BELOW_1, NOT_NEGATIVE
 from mute.estimators.training import hold_out
 from mute.estimators.transport import by_group
-from mute.rows.validation import check_number
 
 __all__ = ["LinearSurrogate"]
 
 _BLOCK = 8192
 
 
+@dataclass(eq=False, repr=False)
 class LinearSurrogate(Surrogate, Conditional):
     r"""Least-squares copy of a flow: steering by one matrix for each pair of classes.
 
@@ -95,6 +97,10 @@ class LinearSurrogate(Surrogate, Conditional):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "ridge": NOT_NEGATIVE,
+        "validation_fraction": FROM_0_BELOW_1,
+    }
     _TEACHERS = (Conditional, "a method with counterfactuals that depend on the class, such as MUtE")
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"ridge": 0.0, "validation_fraction": 0.0}}
     _STORED: ClassVar[dict[str, str]] = {
@@ -105,31 +111,12 @@ class LinearSurrogate(Surrogate, Conditional):
         "r2_": "plain",
     }
 
-    moves_: NDArray[np.float64]
-    move_offsets_: NDArray[np.float64]
-    pushes_: NDArray[np.float64]
-    push_offsets_: NDArray[np.float64]
-    r2_: dict[str, Any]
-
-    def __init__(
-        self,
-        teacher: Any = None,
-        *,
-        ridge: float = 1e-6,
-        router: Any = "mlp",
-        validation_fraction: float = 0.1,
-        random_state: Any = None,
-    ) -> None:
-        self.teacher = teacher
-        self.ridge = ridge
-        self.router = router
-        self.validation_fraction = validation_fraction
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        check_number("ridge", self.ridge, "of at least 0", lambda v: v >= 0)
-        check_number("validation_fraction", self.validation_fraction, "from 0 to below 1", lambda v: 0 <= v < 1)
+    teacher: Any = None
+    _: KW_ONLY
+    ridge: float = 1e-6
+    router: Any = "mlp"
+    validation_fraction: float = 0.1
+    random_state: Any = None
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         check_every_class(z, self._encoder.classes)
@@ -178,16 +165,17 @@ class LinearSurrogate(Surrogate, Conditional):
 
 def _moved(teacher: Any, X: NDArray, rows: list[NDArray], i: int, j: int) -> Iterator[tuple[NDArray, NDArray]]:
     """Rows as class i and as class j: those of class i with their counterfactuals, and the reverse for class j."""
+    labels = teacher.classes_
     for x in _blocks(X, rows[i]):
-        yield x, teacher._move(x, np.full(len(x), i), np.full(len(x), j))
+        yield x, teacher.counterfactual(x, labels[[j] * len(x)], concept=labels[[i] * len(x)])
     for x in _blocks(X, rows[j]):
-        yield teacher._move(x, np.full(len(x), j), np.full(len(x), i)), x
+        yield teacher.counterfactual(x, labels[[i] * len(x)], concept=labels[[j] * len(x)]), x
 
 
 def _pushed(teacher: Any, X: NDArray, rows: list[NDArray], i: int) -> Iterator[tuple[NDArray, NDArray]]:
-    """Rows of class i, and erased."""
+    """Rows of class i, and the same rows erased."""
     for x in _blocks(X, rows[i]):
-        yield x, teacher._push(x, np.full(len(x), i))
+        yield x, teacher.transform(x, concept=teacher.classes_[[i] * len(x)])
 
 
 def _blocks(X: NDArray, rows: NDArray[np.int64]) -> Iterator[NDArray]:

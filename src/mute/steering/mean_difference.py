@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.estimators.conditional import Invertible
-from mute.estimators.streaming import Streaming
-from mute.rows.validation import check_number
+from mute.estimators.moments import Streaming
+from mute.estimators.settings import FINITE
 
 __all__ = ["MeanDifference"]
 
 
+@dataclass(eq=False, repr=False)
 class MeanDifference(Streaming, Invertible):
     r"""Translation between class means.
 
@@ -62,18 +64,13 @@ class MeanDifference(Streaming, Invertible):
     array([[5., 4.]])
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"strength": FINITE}
     _STORED: ClassVar[dict[str, str]] = {"means_": "K D", "mean_": "D"}
 
-    means_: NDArray[np.float64]
-    mean_: NDArray[np.float64]
-
-    def __init__(self, strength: float = 1.0, *, router: Any = "mlp", random_state: Any = None) -> None:
-        self.strength = strength
-        self.router = router
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        check_number("strength", self.strength, "that is finite", lambda v: True)
+    strength: float = 1.0
+    _: KW_ONLY
+    router: Any = "mlp"
+    random_state: Any = None
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         super()._learn(X, z)
