@@ -48,10 +48,10 @@ class InvertibleSurrogate(Trained, Invertible):
     Parameters
     ----------
     teacher : MUtE or another method that depends on the class, or None
-        What is copied. One that is fitted is used as it is; of any other a copy is fitted on the same rows. None is
+        The method to copy. A fitted teacher is used as it is; otherwise a clone is fitted on the same rows. None is
         `MUtE`. (`clone`, and with it cross-validation, forgets what the teacher has learned.)
     conditional : bool, default=True
-        One network that is told the class (cINN). If False, each class has its own (INN).
+        One network that takes the class as an input (cINN). If False, each class has its own (INN).
     n_blocks : int, default=8
     width : int, optional
         Of the two hidden layers of each block; when None, twice the number of columns, at most 512.
@@ -61,7 +61,7 @@ class InvertibleSurrogate(Trained, Invertible):
         Weight of the error of the way back, beside that of the way there. The two are one map, so it changes little,
         and training takes twice as long.
     augment : int or "auto", default="auto"
-        Further rows to learn from, for each row, which a teacher that can be inverted makes from mixtures of erased
+        Further rows to learn from, for each row; a teacher that can be inverted makes them from mixtures of erased
         rows. "auto" makes three, while all rows are fewer than 50,000.
     epochs : int, default=200
         The most passes over the rows.
@@ -71,11 +71,11 @@ class InvertibleSurrogate(Trained, Invertible):
         Of AdamW. The learning rate falls to a third whenever the watched loss stands still for a quarter of the
         patience; gradients longer than 1 are cut.
     patience : int, default=12
-        Epochs without gain on the rows set aside before it ends; the best weights are kept.
+        Stop after so many epochs without gain on held-out rows; the best weights are kept.
     validation_rows : int, default=2000
-        Rows set aside to watch, at most a fifth.
+        The most held-out rows, at most a fifth.
     router : {"teacher", "mlp", "logistic"}, classifier or None, default="teacher"
-        Chooses the class of a row whose label is not given; with None labels must always be given.
+        Chooses the class of a row without a label; with None, transforming requires labels.
     device : str, default="cpu"
         Where torch trains; "auto" takes an accelerator where there is one.
     random_state : int, RandomState or None
@@ -92,21 +92,25 @@ class InvertibleSurrogate(Trained, Invertible):
     history_ : list of float
         The watched loss after each epoch.
     fidelity_ : dict
-        On the rows set aside: "mse", the mean squared error per column; "mse_class_affine", that of the affine maps
+        On the held-out rows: "mse", the mean squared error per column; "mse_class_affine", that of the affine maps
         alone; "mse_affine" and "mse_constant", those of one affine map and of the mean; "r2", the share of variance
         explained; "rows", how many. The same rows chose the epoch, so "mse" is a little too good.
     classes_, router_, routing_, n_features_in_, feature_names_in_
         As in `MUtE`.
 
+    See Also
+    --------
+    MLPSurrogate : A faster copy that only erases.
+    LinearSurrogate : Affine copies of counterfactuals.
+
     Notes
     -----
     *Guarantees.* Given the class it is a bijection: ``inverse_transform`` undoes ``transform``, from a class to itself
-    is the identity, and from i to j and back ends where it began. It is never further from the teacher than the affine
-    maps on the rows set aside.
+    is the identity, and from i to j and back ends where it began. On the held-out rows it is never further from the
+    teacher than the affine maps.
 
-    *Limits.* A copy erases as far as it is faithful. Far outside the data the blocks' networks are on their own.
-
-    *Labels.* The router stands in for those that are not given; a fitted teacher with a router needs none to copy.
+    *Limits.* A copy erases as far as it is faithful. Far outside the data the networks of the blocks extrapolate.
+    Without a router, transforming requires labels; a fitted teacher with a router needs none to copy.
 
     *Cost.* One product with a (D, D) matrix, and three with the thinner matrices of each block, either way. torch is
     needed to fit, never to transform.
@@ -142,10 +146,8 @@ class InvertibleSurrogate(Trained, Invertible):
         "matrices_": "K D D",
         "inverses_": "K D D",
         "offsets_": "K D",
-        "orders_": "plain",
         "weights_": "arrays",
-        "history_": "plain",
-        "fidelity_": "plain",
+        **dict.fromkeys(("orders_", "history_", "fidelity_"), "plain"),
     }
 
     _: KW_ONLY
@@ -208,8 +210,8 @@ class InvertibleSurrogate(Trained, Invertible):
     def _learn_affine(self, teacher: Any, x: NDArray, k: NDArray[np.int64], q: NDArray) -> None:
         """The affine map of each class that comes nearest to the teacher's.
 
-        The regression is one of what the map's slopes at the middle of the class leave: where the rows do not vary it
-        keeps those slopes, which are a bijection's.
+        The regression is on what the slopes of the teacher's map at the middle of the class leave: in directions in
+        which the rows do not vary, these slopes stay, and they are a bijection's.
         """
         d, n_classes = x.shape[1], len(self._encoder)
         slopes = np.empty((n_classes, d, d))
@@ -257,27 +259,27 @@ class InvertibleSurrogate(Trained, Invertible):
             return ops.by_class(lambda rows, c: run(ops, rows, None, c), h, k, len(self._encoder))
         return run(ops, h, ops.take(ops.array("one_hot", np.eye(len(self._encoder))), k), 0)
 
-    def _forwards(self, ops: Any, h: Any, told: Any, net: int, *, logdet: bool) -> Any:
+    def _forwards(self, ops: Any, h: Any, given: Any, net: int, *, logdet: bool) -> Any:
         total: Any = 0.0
         for i in range(len(self.orders_) - 1):
             u, v = ops.split(ops.columns(h, self._order(ops, i)), self.n_features_in_ // 2)
-            stretch, shift = self._subnet(ops, u, told, net, i)
+            stretch, shift = self._subnet(ops, u, given, net, i)
             h = ops.concat([u, v * ops.exp(stretch) + shift])
             total = ops.sum_columns(stretch) + total if logdet else total
         h = ops.columns(h, self._order(ops, len(self.orders_) - 1))
         return ops.concat([h, ops.column(total)]) if logdet else h
 
-    def _backwards(self, ops: Any, h: Any, told: Any, net: int) -> Any:
+    def _backwards(self, ops: Any, h: Any, given: Any, net: int) -> Any:
         h = ops.columns(h, self._order(ops, len(self.orders_) - 1, back=True))
         for i in reversed(range(len(self.orders_) - 1)):
             u, v = ops.split(h, self.n_features_in_ // 2)
-            stretch, shift = self._subnet(ops, u, told, net, i)
+            stretch, shift = self._subnet(ops, u, given, net, i)
             h = ops.columns(ops.concat([u, (v - shift) / ops.exp(stretch)]), self._order(ops, i, back=True))
         return h
 
-    def _subnet(self, ops: Any, u: Any, told: Any, net: int, i: int) -> tuple[Any, Any]:
+    def _subnet(self, ops: Any, u: Any, given: Any, net: int, i: int) -> tuple[Any, Any]:
         """Logarithm of the stretch, and the shift, that a block gives to the columns it changes."""
-        x = u if told is None else ops.concat([u, told])
+        x = u if given is None else ops.concat([u, given])
         for j in range(3):
             names = [f"net{net}_block{i}_layer{j}_{part}" for part in ("weight", "bias")]
             x = ops.linear(x, *(ops.array(name, self.weights_[name]) for name in names))

@@ -26,37 +26,40 @@ class LowRankSurrogate(Surrogate):
     Parameters
     ----------
     teacher : eraser or None
-        What is copied. One that is fitted is used as it is; of any other a copy is fitted on the same rows. None is
+        The method to copy. A fitted teacher is used as it is; otherwise a clone is fitted on the same rows. None is
         `MUtE`. (`clone`, and with it cross-validation, forgets what the teacher has learned.)
     rank : int, optional
         Of the matrix; that of all columns when None. From D / 2 on, one full product is cheaper than two thin ones.
     ridge : float, default=1e-6
         Penalty on the matrix, as a share of the mean variance of a column.
     validation_rows : int, default=2000
-        Rows set aside to judge the copy, at most a fifth.
+        The most held-out rows to judge the copy, at most a fifth.
     random_state : int, RandomState or None
-        For the rows set aside, and for a teacher that has none of its own.
+        For the held-out rows, and for a teacher without a seed.
 
     Attributes
     ----------
     weights_ : dict of arrays
         "slopes" (D, D) or "left" (D, r) and "right" (r, D); "offset" (D,).
     fidelity_ : dict
-        On the rows set aside: "mse", the mean squared error per column; "mse_affine" and "mse_constant", those of the
+        On the held-out rows: "mse", the mean squared error per column; "mse_affine" and "mse_constant", those of the
         best affine map and of the mean; "r2", the share of variance explained; "rows", how many.
     classes_, n_features_in_, feature_names_in_
         As in `MUtE`.
 
+    See Also
+    --------
+    MLPSurrogate : A network that copies more closely.
+    LinearSurrogate : One affine map for each pair of classes.
+
     Notes
     -----
     *Guarantees.* No affine map (of this rank, in the regression's own metric) is nearer to the teacher on the rows it
-    learned from.
+    learned from. Transforming needs no labels.
 
-    *Limits.* **It is a copy, not an eraser**: one affine map cannot send the classes along different ways, so what told
-    them apart is mostly still there. It shows what a better copy must beat, and can be enough for a teacher that is
-    affine itself. Audit what it gives.
-
-    *Labels.* None to transform; a fitted teacher with a router needs none to copy either.
+    *Limits.* **It is a copy, not an eraser**: one affine map cannot send the classes along different ways, so most of
+    the difference between them stays. It shows what a better copy must beat, and can be enough for a teacher that is
+    affine itself. Audit its outputs.
 
     *Cost.* One product with a (D, D) matrix, or two with (D, r) ones.
 

@@ -242,7 +242,7 @@ class Streaming(ConceptEstimator):
             self._check_settings()
             first = not hasattr(self, "n_features_in_")
             if not first and "moments_" not in vars(self):
-                raise MuteError("this model was loaded from a file, which does not hold its moments; fit it anew")
+                raise MuteError("this model was loaded from a file, which does not contain its moments; fit it anew")
             X = check_rows(self, X, reset=first)
             self._take_in(X, y, concept, first)
             for name in self._STORED:

@@ -84,7 +84,7 @@ def seeded(seed: int | np.random.Generator) -> Iterator[None]:
 def hold_out(z: NDArray, share: float, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows to learn from and rows to watch, at random; of codes 0 .. K - 1, the same share of each class.
 
-    Of a class with one row, or of very few rows, nothing is set aside; where that leaves none, all rows are watched.
+    A class of one row, or of very few, gives no row to watch; if there is none at all, all rows are watched.
     """
     groups = [np.flatnonzero(z == k) for k in np.unique(z)] if z.ndim == 1 else [np.arange(len(z))]
     watched = np.zeros(len(z), bool)

@@ -234,15 +234,13 @@ class FaRM(WithTask, RateEraser):
 
     Attributes
     ----------
-    classes_ : array of shape (K,)
-        The labels.
     center_, scale_ : array of shape (D,) and float
         The network takes ``(X - center_) / scale_``.
     network_ : Network
     history_ : list of float
         Loss on the watched rows after each epoch, in nats.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+    classes_, n_features_in_, feature_names_in_
+        As in `MUtE`.
 
     See Also
     --------

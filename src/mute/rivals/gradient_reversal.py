@@ -102,8 +102,6 @@ class GradientReversal(WithTask, StandardisedNetwork):
 
     Attributes
     ----------
-    classes_ : array of shape (K,)
-        The labels.
     center_, scale_ : array of shape (D,) and float
         Mean of the rows and the root mean square about it: the MLP takes ``(X - center_) / scale_``.
     network_ : Network
@@ -111,8 +109,8 @@ class GradientReversal(WithTask, StandardisedNetwork):
     history_ : list of float
         After each epoch, on watched rows: L plus `strength` times the nats of the concept that a fresh adversary reads.
         The adversary of the game would be no measure, since the encoder has learned to deceive it.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+    classes_, n_features_in_, feature_names_in_
+        As in `MUtE`.
 
     See Also
     --------

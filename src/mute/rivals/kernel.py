@@ -165,8 +165,6 @@ class KernelErasure(GradientTrained):
 
     Attributes
     ----------
-    classes_ : array of shape (K,)
-        The labels.
     network_ : Network
         h, with batch normalisation folded into its layers.
     scale_ : float
@@ -175,8 +173,8 @@ class KernelErasure(GradientTrained):
         Loss of fresh linear classifiers on erased features after each round of the game, on held-out rows.
     history_ : list of float
         Loss of the network after each measurement on held-out rows.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+    classes_, n_features_in_, feature_names_in_
+        As in `MUtE`.
 
     See Also
     --------

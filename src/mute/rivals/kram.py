@@ -157,8 +157,8 @@ validation_fraction, device, random_state
         rng = self._generator()
 
         def loss(x: Tensor, Y: Tensor, z: Tensor) -> Tensor:
-            held = rate(self._normalised_tensor(x) if self.budget == "normalized" else x, self.distortion)
-            gap = (rate(Y, self.distortion) - held).abs()
+            before = rate(self._normalised_tensor(x) if self.budget == "normalized" else x, self.distortion)
+            gap = (rate(Y, self.distortion) - before).abs()
             return self.budget_weight * gap - kernel_rate(Y, z, self.distortion, self.bandwidth)
 
         with seeded(rng):

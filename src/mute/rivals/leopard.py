@@ -24,7 +24,7 @@ __all__ = ["LEOPARD", "mmd2"]
 
 # Widths of the kernels, in mean squared distances. Each is half of the one before: its kernel is the square of that.
 _WIDTHS = (4.0, 2.0, 1.0, 0.5, 0.25)
-# Rows whose kernels are held at a time: few enough for the cache.
+# Rows whose kernels are computed at a time: few enough for the cache.
 _BLOCK = 256
 _MOST_WATCHED = 4096
 _TINY = 1e-12
@@ -78,14 +78,12 @@ class LEOPARD(Projector, GradientTrained):
 
     Attributes
     ----------
-    classes_ : array of shape (K,)
-        The labels.
     basis_ : array of shape (D, r)
         Orthonormal basis of what is kept.
     history_ : list of float
         MMD² (sum or mean over pairs, as `pairs` says) of the watched rows after each epoch, at most 4,096 of them.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+    classes_, n_features_in_, feature_names_in_
+        As in `MUtE`.
 
     See Also
     --------

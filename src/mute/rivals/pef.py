@@ -35,8 +35,8 @@ class PEF(ConceptEstimator):
     r"""Perfect erasure functions: each class is coupled with one output law on finitely many atoms.
 
     Class k has atoms with the law :math:`P_k`. A coupling :math:`J_k` of :math:`P_k` with a law Q that all classes
-    share says how the atoms of class k spread over the outputs: whatever the class, the output has the law Q. With
-    H for entropy, the output keeps
+    share says how the atoms of class k spread over the outputs: the output has the law Q in every class. With H for
+    entropy, the output keeps
 
     .. math:: I(X; f(X)) = H(Q) - \sum_k \pi_k H(J_k) + \sum_k \pi_k H(P_k) \le H(X \mid Z)
 
@@ -46,20 +46,20 @@ class PEF(ConceptEstimator):
     Parameters
     ----------
     n_atoms : int or "auto", default="auto"
-        Atoms of each class, at most. A class with no more distinct rows than that has just those as atoms, which is
-        the authors' setting. Otherwise they are centres of k-means, which lie much nearer to the rows than as many
+        The most atoms of each class. A class with no more distinct rows than that has its rows as atoms, which is the
+        authors' setting. Otherwise the atoms are centres of k-means, which lie much nearer to the rows than as many
         rows drawn at random. "auto" takes one atom for every 20 rows, but at least 10 and at most 1000.
     probabilities : {"share", "kde"}, default="share"
-        The law of the atoms of a class: the share of its rows that are nearest to each, with which the classes have
-        the same output law on the rows of the fit; or, as the authors, a Gaussian kernel density of its rows at each
-        atom, with which they have it only as far as densities happen to agree with shares.
+        The law of the atoms of a class. "share": the share of its rows that are nearest to each, which gives the
+        classes the same output law on the training rows. "kde" (the authors): a Gaussian kernel density of its rows at
+        each atom, which does so only as far as densities agree with shares.
     bandwidth : float, default=0.5
         Of the kernel density.
     draw : {"row", "copy"}, default="row"
-        Where the random number comes from that chooses among the outputs of an atom. "row": from the values of the
-        row, so that a row has the same output in any batch, and equal rows have equal outputs. "copy": also from how
-        many equal rows of its atom come before it in the call, so that copies spread as the coupling says. Where rows
-        repeat (a finite support) only "copy" erases; there the copies must come in one call.
+        Source of the random number that chooses among the outputs of an atom. "row": the values of the row, so that a
+        row has the same output in any batch, and equal rows have equal outputs. "copy": also the number of equal rows
+        of its atom that come before it in the call, so that copies spread as the coupling says. If rows repeat (a
+        finite support) only "copy" erases, and the copies must come in one call.
     random_state : int, RandomState or None
         Two fits with the same int give the same eraser.
 
@@ -81,20 +81,22 @@ class PEF(ConceptEstimator):
     seed_ : int
         Of the draws.
 
+    See Also
+    --------
+    MUtE : Bijections between the classes in place of finitely many atoms.
+
     Notes
     -----
-    *Guarantees.* Given the class, and with probabilities by share, every class has the same output law on the rows
-    of the fit, up to the error of as many random draws. Where the laws of the classes are equal up to the order of
-    their atoms, the map is a bijection of atoms given the class, and `utility_` reaches `bound_`.
+    *Guarantees.* Given the class, and with probabilities by share, every class has the same output law on the training
+    rows, up to the error of as many random draws. If the laws of the classes are equal up to the order of their atoms,
+    the map is a bijection of atoms given the class, and `utility_` reaches `bound_`.
 
-    *Limits.* Outputs are atoms: of a row, only its nearest atom has a say, and at most log A nats of it stay. New rows
-    fall to the atoms in other shares than the rows of the fit, the more so the fewer rows an atom has, and that shows
+    *Limits.* Outputs are atoms: of a row, only its nearest atom counts, and at most log A nats of it stay. Unseen rows
+    fall to the atoms in other shares than the training rows, the more so the fewer rows an atom has, and that shows
     in their outputs. The greedy coupling is not always that of least entropy. The authors' search for a better Q by
-    Bayesian optimisation is left out: it has as many dimensions as there are atoms.
-
-    *Labels.* Not needed, but the guarantee needs them. Without labels a row takes the nearest atom of all classes,
-    which also decides its class; where classes overlap, many rows take the coupling of another class and leak.
-    ``fit_transform`` goes without labels.
+    Bayesian optimisation is left out: it has as many dimensions as there are atoms. Without labels a row takes the
+    nearest atom of all classes, which also decides its class; if classes overlap, many rows take the coupling of
+    another class and leak. ``fit_transform`` uses no labels.
 
     *Cost.* k-means on up to 20 rows for each atom; K² couplings, each one sort; to transform, one distance to every
     atom.

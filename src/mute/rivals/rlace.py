@@ -233,14 +233,12 @@ class RLACE(Projector):
 
     Attributes
     ----------
-    classes_ : array of shape (K,)
-        The labels.
     basis_ : array of shape (D, k)
         V, orthonormal.
     history_ : list of float
         Loss of the fresh classifier after each round, on held-out rows. The highest was kept.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+    classes_, n_features_in_, feature_names_in_
+        As in `MUtE`.
 
     See Also
     --------

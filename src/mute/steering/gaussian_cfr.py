@@ -46,10 +46,9 @@ class GaussianCFR(ConceptEstimator):
         Directions whose singular value in :math:`\Sigma_{xz}` is below this share of the largest do not count.
     n_draws : int, default=0
         With 0 counterfactuals have no noise. Else they get the mean of so many draws of :math:`\varepsilon_j`, which
-        vanishes as these become many; 1 gives them the spread of the target class.
+        vanishes with many draws; 1 gives counterfactuals the spread of the target class.
     random_state : int, RandomState or None
-        For the draws. They are a function of it and of the row alone, whatever rows are given along with it, and equal
-        rows have equal draws.
+        For the draws. A draw depends on `random_state` and the row alone; equal rows have equal draws.
 
     Attributes
     ----------
@@ -62,7 +61,7 @@ class GaussianCFR(ConceptEstimator):
     slopes_, intercepts_ : arrays of shape (K, r, D) and (K, r)
         :math:`\nu_j` is ``slopes_[j] @ (x - mean_) + intercepts_[j]``, which sees nothing of x but Px.
     noise_ : array of shape (K, r, r)
-        Covariance of :math:`\varepsilon_j`, from the rows of the fit (divided by their number).
+        Covariance of :math:`\varepsilon_j`, from the training rows (divided by their number).
     projection_ : array of shape (D, D)
         The projector P = I - ``basis_.T @ coordinates_``.
     seed_ : int
@@ -70,22 +69,26 @@ class GaussianCFR(ConceptEstimator):
     classes_, n_features_in_, feature_names_in_
         As in `MUtE`.
 
+    See Also
+    --------
+    LinearOT : Moves a whole row, by its class.
+    LEACE : The erasure of ``variant="leace"``, with shrinkage.
+
     Notes
     -----
-    *Guarantees.* Erased rows keep the mean of all rows and, on the rows of the fit, have no covariance with the labels
+    *Guarantees.* Erased rows keep the mean of all rows and, on the training rows, have no covariance with the labels
     beyond what `tolerance` leaves in: no linear classifier beats a constant there. Counterfactuals differ from the row
     along the span only, in at most K - 1 coordinates; without noise, the second of two replaces the first. On the rows
-    of class j they err by zero on average, and where the model is true they are the expected counterfactual.
+    of class j they err by zero on average; if the model is true they are the expected counterfactual. Neither erasure
+    nor counterfactuals need labels.
 
-    *Limits.* Only what is linear is erased or moved: covariances and shapes elsewhere still tell the class. Without
+    *Limits.* Only what is linear is erased or moved: covariances and shapes elsewhere still reveal the class. Without
     noise counterfactuals vary less than the target class, and a row moved to its own class is not itself. The
     regressions have D inputs: in a class of fewer than some 20 D rows they fit noise, and `noise_` is too small.
 
-    *Labels.* Not needed, neither to transform nor for counterfactuals.
-
     *Cost.* O(nD² + KD³) to fit, O(nDK) to transform. Draws take some 30 µs a row.
 
-    Presets: "authors" is without noise, "authors-stochastic" takes the mean of 20 draws.
+    *Presets.* "authors" is without noise, "authors-stochastic" takes the mean of 20 draws.
 
     References
     ----------

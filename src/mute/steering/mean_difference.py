@@ -27,7 +27,7 @@ class MeanDifference(Streaming, Invertible):
     strength : float, default=1.0
         The factor s. At 1 the means are met; beyond, rows overshoot.
     router : {"mlp", "logistic"}, classifier or None, default="mlp"
-        Chooses the class of a row whose label is not given; with None labels must always be given.
+        Chooses the class of a row without a label; with None, transforming requires labels.
     random_state : int, RandomState or None
         For the router.
 
@@ -42,16 +42,19 @@ class MeanDifference(Streaming, Invertible):
     classes_, router_, routing_, n_features_in_, feature_names_in_
         As in `MUtE`.
 
+    See Also
+    --------
+    LinearOT : Matches covariances too.
+    OracleLEACE : The erasure at strength 1.
+
     Notes
     -----
-    *Guarantees.* At strength 1 the rows of the fit have, moved, exactly the mean of the target class, by the smallest
+    *Guarantees.* At strength 1 moved training rows have exactly the mean of the target class, by the smallest
     displacement that does so; erased, all classes have one mean, so no linear classifier beats a constant there.
     From i to j and back is the identity.
 
-    *Limits.* Covariances and shapes stay: a quadratic probe still sees the class. Where rows are routed, those of the
-    wrong class move the wrong way.
-
-    *Labels.* The router stands in for those that are not given; without it they are needed.
+    *Limits.* Covariances and shapes stay: a quadratic adversary still sees the class. A routed row of the wrong class
+    moves the wrong way. Without a router, transforming requires labels.
 
     *Cost.* O(nD). Can be fitted block by block with `partial_fit`.
 
