@@ -60,9 +60,6 @@ class InvertibleSurrogate(Trained, Invertible):
     inverse_weight : float, default=0.0
         Weight of the error of the way back, beside that of the way there. The two are one map, so it changes little,
         and training takes twice as long.
-    augment : int or "auto", default="auto"
-        Further rows to learn from, for each row; a teacher that can be inverted makes them from mixtures of erased
-        rows. "auto" makes three, while all rows are fewer than 50,000.
     epochs : int, default=200
         The most passes over the rows.
     batch_size : int or "auto", default="auto"
@@ -72,13 +69,10 @@ class InvertibleSurrogate(Trained, Invertible):
         patience; gradients longer than 1 are cut.
     patience : int, default=12
         Stop after so many epochs without gain on held-out rows; the best weights are kept.
-    validation_rows : int, default=2000
-        The most held-out rows, at most a fifth.
     router : {"teacher", "mlp", "logistic"}, classifier or None, default="teacher"
         Chooses the class of a row without a label; with None, transforming requires labels.
-    device : str, default="cpu"
-        Where torch trains; "auto" takes an accelerator where there is one.
-    random_state : int, RandomState or None
+    augment, validation_rows, device, random_state
+        As in `MLPSurrogate`, with the same defaults.
 
     Attributes
     ----------
@@ -92,9 +86,7 @@ class InvertibleSurrogate(Trained, Invertible):
     history_ : list of float
         The watched loss after each epoch.
     fidelity_ : dict
-        On the held-out rows: "mse", the mean squared error per column; "mse_class_affine", that of the affine maps
-        alone; "mse_affine" and "mse_constant", those of one affine map and of the mean; "r2", the share of variance
-        explained; "rows", how many. The same rows chose the epoch, so "mse" is a little too good.
+        As in `MLPSurrogate`; "mse_class_affine" is the error of the affine maps alone.
     classes_, router_, routing_, n_features_in_, feature_names_in_
         As in `MUtE`.
 
@@ -110,7 +102,8 @@ class InvertibleSurrogate(Trained, Invertible):
     teacher than the affine maps.
 
     *Limits.* A copy erases as far as it is faithful. Far outside the data the networks of the blocks extrapolate.
-    Without a router, transforming requires labels; a fitted teacher with a router needs none to copy.
+
+    *Labels.* Without a router, transforming requires labels; a fitted teacher with a router needs none to copy.
 
     *Cost.* One product with a (D, D) matrix, and three with the thinner matrices of each block, either way. torch is
     needed to fit, never to transform.

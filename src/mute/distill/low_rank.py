@@ -55,11 +55,13 @@ class LowRankSurrogate(Surrogate):
     Notes
     -----
     *Guarantees.* No affine map (of this rank, in the regression's own metric) is nearer to the teacher on the rows it
-    learned from. Transforming needs no labels.
+    learned from.
 
     *Limits.* **It is a copy, not an eraser**: one affine map cannot send the classes along different ways, so most of
     the difference between them stays. It shows what a better copy must beat, and can be enough for a teacher that is
     affine itself. Audit its outputs.
+
+    *Labels.* Not needed to transform.
 
     *Cost.* One product with a (D, D) matrix, or two with (D, r) ones.
 

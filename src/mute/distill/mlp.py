@@ -42,9 +42,8 @@ class MLPSurrogate(Trained):
     r"""A network that copies an eraser: one pass in place of T layers and a router.
 
     Rows are whitened along their principal axes and go through layers :math:`h \mapsto \tanh(\mathrm{LN}(hW + b))` and
-    a last linear one; to the answer is added what the affine map that copies the teacher best makes of the row: one for
-    each class, if the teacher has a router to choose it. The network learns what is left, so the copy begins where
-    least squares end.
+    a last linear one. An affine copy of the teacher is added, one for each class if the teacher has a router. The
+    network learns what the affine copy leaves, so training begins at the least-squares solution.
 
     Parameters
     ----------
@@ -73,7 +72,7 @@ class MLPSurrogate(Trained):
     validation_rows : int, default=2000
         The most held-out rows, at most a fifth.
     device : str, default="cpu"
-        Where torch trains; "auto" takes an accelerator where there is one.
+        Where torch trains; "auto" takes an accelerator if there is one.
     random_state : int, RandomState or None
 
     Attributes
@@ -99,12 +98,13 @@ class MLPSurrogate(Trained):
     Notes
     -----
     *Guarantees.* With `skip`, the copy is never further from the teacher than the affine copies on the held-out rows: a
-    network that gains nothing there is left out. Transforming needs no labels; a fitted teacher with a router needs
-    none to copy either.
+    network that gains nothing there is left out.
 
     *Limits.* A copy erases as far as it is faithful: its error makes the classes differ again. Of a teacher that
     requires labels it learns the mean over the classes a row may have. It cannot be inverted and makes no
     counterfactuals. Judge it by adversaries trained on its own outputs.
+
+    *Labels.* Transforming needs no labels; a fitted teacher with a router needs none to copy either.
 
     *Cost.* 13 products of (n, D) with (D, D) at 4 layers, 9 at 3, and the router. Training takes about three times as
     much for each pass. torch is needed to fit, never to transform.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.estimators.base import ConceptEstimator
-from mute.estimators.settings import COUNT, COUNT_OR_NONE, FROM_0_BELOW_1, NOT_NEGATIVE, POSITIVE
+from mute.estimators.settings import COUNT, COUNT_OR_NONE, FROM_0_BELOW_1, POSITIVE
 from mute.flow.network import Network
 from mute.rows import detect
 
@@ -43,7 +43,6 @@ TRAINING: dict[str, list[Any]] = {
     "epochs": COUNT,
     "batch_size": COUNT,
     "learning_rate": POSITIVE,
-    "weight_decay": NOT_NEGATIVE,
     "patience": COUNT_OR_NONE,
     "validation_fraction": FROM_0_BELOW_1,
 }
@@ -58,7 +57,7 @@ def require_torch(method: str) -> Any:
 
 
 def device_of(name: str) -> torch.device:
-    """The device of this name; "auto" takes an accelerator where there is one."""
+    """The device of this name; "auto" takes an accelerator if there is one."""
     import torch
 
     if name == "auto":

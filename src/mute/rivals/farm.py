@@ -78,6 +78,7 @@ class RateEraser(StandardisedNetwork):
         "standardize": FLAG,
         "optimizer": one_of("sgd", "adam"),
         "momentum": FROM_0_BELOW_1,
+        "weight_decay": NOT_NEGATIVE,
         "decay_every": COUNT_OR_NONE,
     }
 
@@ -250,13 +251,15 @@ class FaRM(WithTask, RateEraser):
     Notes
     -----
     *Guarantees.* None for the concept. The objective is highest if all classes have the same second moments on the
-    sphere, but a network need not get there, and equal second moments are not equal laws. Transforming needs no labels.
+    sphere, but a network need not get there, and equal second moments are not equal laws.
 
     *Limits.* Outputs live in a space of their own, without the mean and the norm of each row: downstream models must
     be trained on them. The outputs keep what serves the rate, which may be little of the rows (``mute compare``). The
     class-conditional rate rises slowly, so early stopping leaves a little more leak than all epochs do. A continuous
     concept must be binned first. Logarithms are natural; the MUtE paper's code has another base, which matters only
     with a task.
+
+    *Labels.* Not needed to transform.
 
     *Cost.* K + 1 determinants of at most D × D and n_layers products of (batch, D) with (D, D) for each batch.
 

@@ -120,12 +120,14 @@ class GradientReversal(WithTask, StandardisedNetwork):
     Notes
     -----
     *Guarantees.* None. The game need not converge, and its adversary says little about others: judge the eraser by
-    fresh adversaries on unseen rows. Transforming needs no labels.
+    fresh adversaries on unseen rows.
 
     *Limits.* The game takes some thousand steps, so many epochs if there are few rows. It often stops halfway: fresh
     adversaries still read much of the concept (``mute compare``). With a task, all that does not serve it may go. The
     authors' setting (preset "authors") has no further adversary steps, resets or weight decay; it was made for deep
     networks that learn their features with the game.
+
+    *Labels.* Not needed to transform.
 
     *Cost.* ``adversary_steps + 1`` passes of the adversary over the rows for each epoch, and 100 steps of a fresh one.
 

@@ -73,7 +73,7 @@ class INLP(WithTask, Projector):
     -----
     *Guarantees.* The map is an orthogonal projector; the weights of every classifier, and with them its answers, are
     constant on erased rows. If the fit stopped before `n_iterations`, one more such classifier reads nothing from
-    unseen rows beyond the sampling error of the held-out rows. Transforming needs no labels.
+    unseen rows beyond the sampling error of the held-out rows.
 
     *Limits.* INLP takes out far more than is needed: the K - 1 directions between the class means are enough for all
     linear classifiers, and each iteration takes out up to K (one for two classes). Nothing is promised against other
@@ -85,6 +85,8 @@ class INLP(WithTask, Projector):
     *Differences from the authors' code.* Each classifier sees its rows centred at the mean of the class means, as its
     boundary goes through the origin. Accuracies are means over the classes, so that chance is 1 / K. On centred rows
     with classes of one size, neither makes a difference.
+
+    *Labels.* Not needed to transform.
 
     *Cost.* One linear fit for each iteration; two products of (n, D) with (D, r) to transform.
 

@@ -185,7 +185,6 @@ class KernelErasure(GradientTrained):
     -----
     *Guarantees.* None for the rows that `transform` gives. Before the way back, linear classifiers of the features
     :math:`(I - V V^\top) \varphi(x)` are at the `tolerance` on held-out rows if the game ended before its last step.
-    Transforming needs no labels.
 
     *Limits.* Rows with exactly these features need not exist, and the network comes only near, so that something
     is left of each direction. However small it is, a classifier that scales its columns can read it: measure the leak
@@ -193,6 +192,8 @@ class KernelErasure(GradientTrained):
     taken over from the authors: averages of several kernels; principal components and a constant column before the
     features (put a PCA in a pipeline). The last layer of the network starts at 0, so that :math:`g` starts as the
     identity.
+
+    *Labels.* Not needed to transform.
 
     *Cost.* Memory for the features of all rows, n by `n_landmarks`, and one eigendecomposition of `n_landmarks`
     columns. A step of training takes a batch through the features and back. To transform: one small network.

@@ -101,12 +101,14 @@ validation_fraction, device, random_state
     Notes
     -----
     *Guarantees.* None for the concept. The rate of all rows is kept on average, not exactly; it measures how many
-    directions the rows fill, not which. Transforming needs no labels.
+    directions the rows fill, not which.
 
     *Limits.* Outputs live in a space of their own, without the mean and the norm of each row: downstream models must
     be trained on them. The formula is the paper's; the authors' code has n/D in place of D/n in
     :math:`R(Y \mid K)`, so that a constant kernel no longer gives :math:`R(Y)`. A vector-valued concept is
     compared by direction alone. The authors' ten epochs leave more leak than early stopping does.
+
+    *Labels.* Not needed to transform.
 
     *Cost.* For each batch one determinant of at most D × D for each class and two for all rows, or, for a continuous
     concept, one of batch × batch; and n_layers products of (batch, D) with (D, D).

@@ -62,12 +62,14 @@ class LEACE(Streaming):
 
     Notes
     -----
-    *Guarantees.* On the training rows the covariance of erased rows with the labels is zero, so no linear predictor
-    of the concept, under any convex loss, beats a constant. The mean is kept. Without shrinkage no other affine map
-    with this property moves the rows less, in any quadratic norm. Transforming needs no labels.
+    *Guarantees.* On the training rows the covariance of erased rows with the labels is zero, so no linear predictor of
+    the concept, under any convex loss, beats a constant. The mean is kept. Without shrinkage no other affine map with
+    this property moves the rows less, in any quadratic norm.
 
     *Limits.* LEACE guards against linear predictors only: covariances and shapes still reveal the class. On unseen rows
     the covariance is zero up to the sampling error of the class means.
+
+    *Labels.* Not needed to transform.
 
     *Cost.* O(nD² + D³) to fit, O(nDK) to transform. Can be fitted block by block with `partial_fit`.
 
@@ -191,8 +193,9 @@ class OracleLEACE(MeanDifference):
     functions of row and label: smaller than LEACE's. Given the class it can be undone.
 
     *Limits.* An edit that depends on the label can add what a nonlinear adversary reads: two clouds laid onto each
-    other still differ in their covariances. A routed row of the wrong class moves the wrong way. Without a router,
-    transforming requires labels.
+    other still differ in their covariances. A routed row of the wrong class moves the wrong way.
+
+    *Labels.* Without a router, transforming requires labels.
 
     *Cost.* O(nD). Can be fitted block by block with `partial_fit`.
 
@@ -249,7 +252,9 @@ class QLEACE(GaussianTransport):
     The shared mean is that of all rows, the one of least displacement (the authors take the mean of class means).
 
     *Limits.* Two moments only: shapes still reveal the class. On unseen rows the noise of K covariances shows, as in
-    any class-conditional whitening. Without a router, transforming requires labels.
+    any class-conditional whitening.
+
+    *Labels.* Without a router, transforming requires labels.
 
     *Cost.* O(nD² + K D³) to fit, O(nD²) to transform. Can be fitted block by block with `partial_fit`.
 
@@ -316,10 +321,12 @@ class FreeFormLEACE(ConceptEstimator):
 
     Notes
     -----
-    *Guarantees.* On the training rows the covariance of erased rows with g is zero. Transforming needs no labels.
+    *Guarantees.* On the training rows the covariance of erased rows with g is zero.
 
     *Limits.* The covariance with the labels themselves is zero only as far as g is calibrated. A nonlinear adversary
     may read g(x) from the erased row, since the edit is a function of it.
+
+    *Labels.* Not needed to transform.
 
     *Cost.* Training the classifier, and O(nDK).
 

@@ -94,13 +94,14 @@ class LEOPARD(Projector, GradientTrained):
     -----
     *Guarantees.* :math:`P = BB^\top` is symmetric, idempotent and of rank r, so no row grows. Cascaded, the classes
     have the same mean on the training rows, and no linear classifier has a lower log loss than a constant there.
-    Transforming needs no labels.
 
     *Limits.* The objective is not convex and r is given. The concept stays readable if the laws differ in more than
     D - r directions, or if Adam stops short, so measure it (``mute compare``). The kernels are about as wide as the
     cloud of all rows and see little detail in many dimensions. Nothing but the rank keeps information: directions along
     which all rows agree are perfect for the objective, and if the first r columns are constant, the start has no
     gradient. Without the cascade there is no linear guarantee.
+
+    *Labels.* Not needed to transform.
 
     *Cost.* For each batch of b rows two products of (b, b) with (b, D) for each pair of classes, and one exponential
     for each pair of rows, in blocks: memory grows with b, not b². A transform takes 2 D r for each row.
@@ -133,6 +134,7 @@ class LEOPARD(Projector, GradientTrained):
         "rank": COUNT_OR_NONE,
         "cascaded": FLAG,
         "gamma": NOT_NEGATIVE,
+        "weight_decay": NOT_NEGATIVE,
         "pairs": one_of("sum", "mean"),
         "batch_size": at_least(4),
     }

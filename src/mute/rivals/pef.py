@@ -94,9 +94,11 @@ class PEF(ConceptEstimator):
     *Limits.* Outputs are atoms: of a row, only its nearest atom counts, and at most log A nats of it stay. Unseen rows
     fall to the atoms in other shares than the training rows, the more so the fewer rows an atom has, and that shows
     in their outputs. The greedy coupling is not always that of least entropy. The authors' search for a better Q by
-    Bayesian optimisation is left out: it has as many dimensions as there are atoms. Without labels a row takes the
-    nearest atom of all classes, which also decides its class; if classes overlap, many rows take the coupling of
-    another class and leak. ``fit_transform`` uses no labels.
+    Bayesian optimisation is left out: it has as many dimensions as there are atoms.
+
+    *Labels.* Not needed, but the guarantee needs them. Without labels a row takes the nearest atom of all classes,
+    which also decides its class; if classes overlap, many rows take the coupling of another class and leak.
+    ``fit_transform`` uses no labels.
 
     *Cost.* k-means on up to 20 rows for each atom; K² couplings, each one sort; to transform, one distance to every
     atom.
@@ -135,9 +137,7 @@ class PEF(ConceptEstimator):
         "atom_class_": "A",
         "law_": "A",
         "couplings_": "E triple",
-        "utility_": "plain",
-        "bound_": "plain",
-        "seed_": "plain",
+        **dict.fromkeys(("utility_", "bound_", "seed_"), "plain"),
     }
 
     n_atoms: int | str = "auto"

@@ -249,13 +249,14 @@ class RLACE(Projector):
     -----
     *Guarantees.* The map is an orthogonal projector of rank D - k. The value of the game is known: no projection makes
     the loss higher than that of the best constant answer, and a projection reaches it exactly if its span contains all
-    differences of the class means. With k = K - 1 the game therefore seeks the span of those differences. Transforming
-    needs no labels.
+    differences of the class means. With k = K - 1 the game therefore seeks the span of those differences.
 
     *Limits.* Noisy steps approach that span and do not reach it, least of all in directions in which the rows hardly
     vary. A classifier with very large weights can read what is left there; neither the game nor its evaluation has such
     a classifier. Nothing is promised against classifiers that are not linear. With fewer directions than the class
     means span, some of the concept stays; with more, the rest is arbitrary.
+
+    *Labels.* Not needed to transform.
 
     *Cost.* About a millisecond a step, for hundreds of columns, and a logistic regression each round; two products of
     (n, D) with (D, k) to transform.

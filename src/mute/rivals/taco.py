@@ -100,11 +100,13 @@ class TaCo(WithTask):
     Notes
     -----
     *Guarantees.* The map is affine, an orthogonal projection of rank r - n_drop about the mean, and the same for all
-    classes. Transforming needs no labels.
+    classes.
 
     *Limits.* No law is made equal: what the kept components say of the concept stays, and after a fixed number of
     drops that may be much. The network serves for the ranking only. Variance beyond the r components is lost, which is
     most of the damage on wide embeddings. Columns should be of like scale, as for any use of principal components.
+
+    *Labels.* Not needed to transform.
 
     *Cost.* One network for the concept and one for the task, and n_samples · n_masks · (r + 1) passes through each;
     "auto" adds about log2 r networks.

@@ -79,12 +79,13 @@ class GaussianCFR(ConceptEstimator):
     *Guarantees.* Erased rows keep the mean of all rows and, on the training rows, have no covariance with the labels
     beyond what `tolerance` leaves in: no linear classifier beats a constant there. Counterfactuals differ from the row
     along the span only, in at most K - 1 coordinates; without noise, the second of two replaces the first. On the rows
-    of class j they err by zero on average; if the model is true they are the expected counterfactual. Neither erasure
-    nor counterfactuals need labels.
+    of class j they err by zero on average; if the model is true they are the expected counterfactual.
 
     *Limits.* Only what is linear is erased or moved: covariances and shapes elsewhere still reveal the class. Without
     noise counterfactuals vary less than the target class, and a row moved to its own class is not itself. The
     regressions have D inputs: in a class of fewer than some 20 D rows they fit noise, and `noise_` is too small.
+
+    *Labels.* Neither erasure nor counterfactuals need labels.
 
     *Cost.* O(nD² + KD³) to fit, O(nDK) to transform. Draws take some 30 µs a row.
 

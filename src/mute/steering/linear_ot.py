@@ -51,9 +51,8 @@ class LinearOT(GaussianTransport):
     ----------
     reg_ : float
         What was used.
-    means_ : array of shape (K, D)
-    mean_ : array of shape (D,)
-        Mean of all rows.
+    means_, mean_ : arrays of shape (K, D) and (D,)
+        Class means, and the mean of all rows.
     covariances_ : array of shape (K, D, D)
         The :math:`C_k`.
     pushes_ : array of shape (K, D, D)
@@ -80,7 +79,9 @@ class LinearOT(GaussianTransport):
     laws differ in shape a nonlinear adversary still sees the class. With few rows for the columns the covariances are
     noise, and so is the map; that is what the ridge is for. A ridge that is not relative means nothing before it is
     compared with the variance of the rows: the paper's 1e-2 on rows of unit length leaves little more than
-    `MeanDifference`. Without a router, transforming requires labels.
+    `MeanDifference`.
+
+    *Labels.* Without a router, transforming requires labels.
 
     *Cost.* O(nD² + K D³) to fit, O(D³) once for each pair of classes, O(nD²) to move. Can be fitted block by block
     with `partial_fit`.

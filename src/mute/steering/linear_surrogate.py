@@ -74,7 +74,9 @@ class LinearSurrogate(Surrogate, Conditional):
 
     *Limits.* A regression answers with a mean, so its outputs vary less than what they copy: moved rows have a smaller
     covariance than the target class, by the share 1 - R², and an adversary can see that. Nothing is exactly erased, and
-    from i to j and back is not the identity. Without a router, transforming requires labels.
+    from i to j and back is not the identity.
+
+    *Labels.* Without a router, transforming requires labels.
 
     *Cost.* That of the teacher, then O(K n D²) for the covariances and O(K² D³) for the regressions. One product with a
     (D, D) matrix to transform or move, while the teacher has one for each layer.

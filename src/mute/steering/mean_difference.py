@@ -33,10 +33,8 @@ class MeanDifference(Streaming, Invertible):
 
     Attributes
     ----------
-    means_ : array of shape (K, D)
-        Class means.
-    mean_ : array of shape (D,)
-        Mean of all rows.
+    means_, mean_ : arrays of shape (K, D) and (D,)
+        Class means, and the mean of all rows.
     moments_ : Moments
         What was gathered so far; not kept in files.
     classes_, router_, routing_, n_features_in_, feature_names_in_
@@ -54,7 +52,9 @@ class MeanDifference(Streaming, Invertible):
     From i to j and back is the identity.
 
     *Limits.* Covariances and shapes stay: a quadratic adversary still sees the class. A routed row of the wrong class
-    moves the wrong way. Without a router, transforming requires labels.
+    moves the wrong way.
+
+    *Labels.* Without a router, transforming requires labels.
 
     *Cost.* O(nD). Can be fitted block by block with `partial_fit`.
 
