@@ -5,16 +5,15 @@ from __future__ import annotations
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, field, replace
-from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from mute.errors import MuteError, warn_weak_result
 from mute.estimators.conditional import Invertible
+from mute.estimators.settings import BETWEEN_0_AND_1, COUNT, COUNT_OR_NONE, FLAG, one_of
 from mute.estimators.state import plain_parameters
 from mute.flow.checkpoints import Checkpoint
 from mute.flow.diagnostics import Diagnostics, diagnose, rows_followed
@@ -190,13 +189,13 @@ class MUtE(Invertible):
 
     fits_on_blocks = True
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_iterations": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "max_iterations": [Interval(Integral, 1, None, closed="left")],
-        "shrinkage": ["boolean"],
-        "keep_norm": ["boolean"],
-        "diagnostics": ["boolean"],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "n_threads": [Interval(Integral, 1, None, closed="left"), None],
+        "n_iterations": [*COUNT, *one_of("auto")],
+        "max_iterations": COUNT,
+        "shrinkage": FLAG,
+        "keep_norm": FLAG,
+        "diagnostics": FLAG,
+        "validation_fraction": BETWEEN_0_AND_1,
+        "n_threads": COUNT_OR_NONE,
     }
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         f"paper-{data}": {

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from mute.errors import MuteError
 from mute.estimators.base import Estimator, digest_of_rows
+from mute.estimators.settings import COUNT, COUNT_OR_NONE
 from mute.flow.fitting import FlowFitter
 from mute.flow.marginals import Histogram, Quantile, make_marginal
 from mute.flow.rotations import make_rotation
@@ -70,8 +69,8 @@ class RBIG(Estimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_iterations": [Interval(Integral, 1, None, closed="left")],
-        "n_threads": [Interval(Integral, 1, None, closed="left"), None],
+        "n_iterations": COUNT,
+        "n_threads": COUNT_OR_NONE,
     }
     _STORED: ClassVar[dict[str, str]] = {"flow_": "flow T 1 D", "reductions_": "T as reductions"}
 

@@ -16,8 +16,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import mute
 from laws import draw
 from mute import MuteError
-from mute.rivals.kernel import KernelErasure, Nystroem, _fold, _network
-from mute.rivals.rlace import RLACE, Rules, play
+from mute.rivals.kernel import KernelErasure, Nystroem, folded, way_back
+from mute.rivals.rlace import RLACE, play
 
 torch = pytest.importorskip("torch")
 
@@ -79,7 +79,7 @@ def test_what_is_erased_from_features_is_what_their_linear_classifiers_read() ->
     """Rings: no linear classifier of the rows tells them apart, one of the features of degree 2 does."""
     X, z = rings(3000, seed=0)
     phi = Nystroem.on(torch.as_tensor(X[:60]), "poly", gamma=1.0, degree=2, coef0=1.0).of(X)
-    rules = Rules.of(RLACE(evaluate_every=500))
+    rules = RLACE(evaluate_every=500)
     basis, _ = play(phi, z, 1, rules, range(20), np.random.default_rng(0))
     np.testing.assert_allclose(basis.T @ basis, np.eye(1), atol=1e-12)
     erased = phi - phi @ basis @ basis.T
@@ -121,7 +121,7 @@ def test_the_way_back_hides_most_of_what_the_kernel_could_read() -> None:
 
 def test_batch_normalisation_is_folded_in() -> None:
     torch.manual_seed(0)
-    module = _network(5, (7, 6), dropout=0.3)
+    module = way_back(5, (7, 6), dropout=0.3)
     torch.nn.init.normal_(module[-1].weight)
     for _ in range(5):
         module(3 * torch.randn(40, 5) + 1)
@@ -132,7 +132,7 @@ def test_batch_normalisation_is_folded_in() -> None:
     module.eval()
     X = torch.randn(20, 5)
     # Single precision.
-    np.testing.assert_allclose(_fold(module)(X.numpy()), module(X).detach().numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(folded(module)(X.numpy()), module(X).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_lengths_are_forgotten_or_kept() -> None:

@@ -260,11 +260,11 @@ def test_files_that_do_not_fit_the_mathematics(tmp_path: Path, name: str, change
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"variant": "oblique"}, "variant must be"),
-        ({"ridge": -1.0}, "ridge must be"),
-        ({"ridge": np.nan}, "ridge must be"),
-        ({"tolerance": 1.0}, "tolerance must be"),
-        ({"n_draws": 0.5}, "n_draws must be"),
+        ({"variant": "oblique"}, "'variant' parameter .* must be"),
+        ({"ridge": -1.0}, "'ridge' parameter .* must be"),
+        ({"ridge": np.nan}, "'ridge' parameter .* must be"),
+        ({"tolerance": 1.0}, "'tolerance' parameter .* must be"),
+        ({"n_draws": 0.5}, "'n_draws' parameter .* must be"),
         ({"random_state": "x"}, "random_state must be"),
     ],
 )

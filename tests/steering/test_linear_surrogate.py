@@ -289,8 +289,8 @@ def test_rows_that_do_not_span_the_space(ridge: float) -> None:
         ({"teacher": "mute"}, "teacher must be"),
         ({"teacher": LEACE()}, "teacher must be"),
         ({"teacher": MUtE}, "teacher must be"),
-        ({"ridge": -1.0}, "ridge must be"),
-        ({"validation_fraction": 1.0}, "validation_fraction must be"),
+        ({"ridge": -1.0}, "'ridge' parameter .* must be"),
+        ({"validation_fraction": 1.0}, "'validation_fraction' parameter .* must be"),
         ({"router": "nobody"}, "router must be"),
     ],
 )

@@ -1,17 +1,16 @@
 """Fast copies of an eraser: `MLPSurrogate(eraser).fit(X)`."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from mute.estimators.registry import HOMES, class_of
+from mute.estimators.lazy import lazy_exports
+from mute.estimators.registry import HOMES
 
-__all__ = sorted(["LinearSurrogate", *(name for name, home in HOMES.items() if home.startswith("mute.distill."))])
+if TYPE_CHECKING:
+    from mute.distill.invertible import InvertibleSurrogate
+    from mute.distill.low_rank import LowRankSurrogate
+    from mute.distill.mlp import MLPSurrogate
+    from mute.steering.linear_surrogate import LinearSurrogate
 
+__all__ = ["InvertibleSurrogate", "LinearSurrogate", "LowRankSurrogate", "MLPSurrogate"]
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'mute.distill' has no attribute {name!r}")
-    return class_of(name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(__name__, {name: HOMES[name] for name in __all__})

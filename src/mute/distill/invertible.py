@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -26,15 +27,17 @@ from mute.distill.teaching import (
 )
 from mute.errors import MuteError
 from mute.estimators.conditional import Conditional, Invertible
+from mute.estimators.settings import COUNT, FLAG, NOT_NEGATIVE, POSITIVE
 from mute.estimators.training import device_of
 from mute.estimators.transport import by_group
 from mute.flow.ops import NumpyOps, in_blocks
 from mute.rows.sources import in_memory
-from mute.rows.validation import check_number, check_rows, check_whole_number
+from mute.rows.validation import check_parameters, check_rows
 
 __all__ = ["InvertibleSurrogate"]
 
 
+@dataclass(eq=False, repr=False)
 class InvertibleSurrogate(Trained, Invertible):
     r"""Coupling blocks that copy a flow, with an exact inverse: they erase and make counterfactuals.
 
@@ -46,10 +49,10 @@ class InvertibleSurrogate(Trained, Invertible):
     Parameters
     ----------
     teacher : MUtE or another method that depends on the class, or None
-        What is copied. One that is fitted is used as it is; of any other a copy is fitted on the same rows. None is
+        The method to copy. A fitted teacher is used as it is; otherwise a clone is fitted on the same rows. None is
         `MUtE`. (`clone`, and with it cross-validation, forgets what the teacher has learned.)
     conditional : bool, default=True
-        One network that is told the class (cINN). If False, each class has its own (INN).
+        One network that takes the class as an input (cINN). If False, each class has its own (INN).
     n_blocks : int, default=8
     width : int, optional
         Of the two hidden layers of each block; when None, twice the number of columns, at most 512.
@@ -58,9 +61,6 @@ class InvertibleSurrogate(Trained, Invertible):
     inverse_weight : float, default=0.0
         Weight of the error of the way back, beside that of the way there. The two are one map, so it changes little,
         and training takes twice as long.
-    augment : int or "auto", default="auto"
-        Further rows to learn from, for each row, which a teacher that can be inverted makes from mixtures of erased
-        rows. "auto" makes three, while all rows are fewer than 50,000.
     epochs : int, default=200
         The most passes over the rows.
     batch_size : int or "auto", default="auto"
@@ -69,14 +69,11 @@ class InvertibleSurrogate(Trained, Invertible):
         Of AdamW. The learning rate falls to a third whenever the watched loss stands still for a quarter of the
         patience; gradients longer than 1 are cut.
     patience : int, default=12
-        Epochs without gain on the rows set aside before it ends; the best weights are kept.
-    validation_rows : int, default=2000
-        Rows set aside to watch, at most a fifth.
+        Stop after so many epochs without gain on held-out rows; the best weights are kept.
     router : {"teacher", "mlp", "logistic"}, classifier or None, default="teacher"
-        Chooses the class of a row whose label is not given; with None labels must always be given.
-    device : str, default="cpu"
-        Where torch trains; "auto" takes an accelerator where there is one.
-    random_state : int, RandomState or None
+        Chooses the class of a row without a label; with None, transforming requires labels.
+    augment, validation_rows, device, random_state
+        As in `MLPSurrogate`, with the same defaults.
 
     Attributes
     ----------
@@ -90,21 +87,24 @@ class InvertibleSurrogate(Trained, Invertible):
     history_ : list of float
         The watched loss after each epoch.
     fidelity_ : dict
-        On the rows set aside: "mse", the mean squared error per column; "mse_class_affine", that of the affine maps
-        alone; "mse_affine" and "mse_constant", those of one affine map and of the mean; "r2", the share of variance
-        explained; "rows", how many. The same rows chose the epoch, so "mse" is a little too good.
+        As in `MLPSurrogate`; "mse_class_affine" is the error of the affine maps alone.
     classes_, router_, routing_, n_features_in_, feature_names_in_
         As in `MUtE`.
+
+    See Also
+    --------
+    MLPSurrogate : A faster copy that only erases.
+    LinearSurrogate : Affine copies of counterfactuals.
 
     Notes
     -----
     *Guarantees.* Given the class it is a bijection: ``inverse_transform`` undoes ``transform``, from a class to itself
-    is the identity, and from i to j and back ends where it began. It is never further from the teacher than the affine
-    maps on the rows set aside.
+    is the identity, and from i to j and back ends where it began. On the held-out rows it is never further from the
+    teacher than the affine maps.
 
-    *Limits.* A copy erases as far as it is faithful. Far outside the data the blocks' networks are on their own.
+    *Limits.* A copy erases as far as it is faithful. Far outside the data the networks of the blocks extrapolate.
 
-    *Labels.* The router stands in for those that are not given; a fitted teacher with a router needs none to copy.
+    *Labels.* Without a router, transforming requires labels; a fitted teacher with a router needs none to copy.
 
     *Cost.* One product with a (D, D) matrix, and three with the thinner matrices of each block, either way. torch is
     needed to fit, never to transform.
@@ -128,66 +128,31 @@ class InvertibleSurrogate(Trained, Invertible):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **Trained._parameter_constraints,
+        "conditional": FLAG,
+        "n_blocks": COUNT,
+        "clamp": POSITIVE,
+        "inverse_weight": NOT_NEGATIVE,
+    }
     _TEACHERS = (Conditional, "a method with counterfactuals that depend on the class, such as MUtE")
     _STORED: ClassVar[dict[str, str]] = {
         "matrices_": "K D D",
         "inverses_": "K D D",
         "offsets_": "K D",
-        "orders_": "plain",
         "weights_": "arrays",
-        "history_": "plain",
-        "fidelity_": "plain",
+        **dict.fromkeys(("orders_", "history_", "fidelity_"), "plain"),
     }
 
-    matrices_: NDArray[np.float64]
-    inverses_: NDArray[np.float64]
-    offsets_: NDArray[np.float64]
-    orders_: list[list[int]]
-    weights_: dict[str, NDArray]
-    fidelity_: dict[str, float]
-
-    def __init__(
-        self,
-        teacher: Any = None,
-        *,
-        conditional: bool = True,
-        n_blocks: int = 8,
-        width: int | None = None,
-        clamp: float = 2.0,
-        inverse_weight: float = 0.0,
-        augment: int | str = "auto",
-        epochs: int = 200,
-        batch_size: int | str = "auto",
-        learning_rate: float = 5e-4,
-        weight_decay: float = 1.0,
-        patience: int = 12,
-        validation_rows: int = 2000,
-        router: Any = "teacher",
-        device: str = "cpu",
-        random_state: Any = None,
-    ) -> None:
-        self.teacher = teacher
-        self.conditional = conditional
-        self.n_blocks = n_blocks
-        self.width = width
-        self.clamp = clamp
-        self.inverse_weight = inverse_weight
-        self.augment = augment
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.patience = patience
-        self.validation_rows = validation_rows
-        self.router = router
-        self.device = device
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        check_whole_number("n_blocks", self.n_blocks)
-        check_number("clamp", self.clamp, "above 0", lambda v: v > 0)
-        check_number("inverse_weight", self.inverse_weight, "of at least 0", lambda v: v >= 0)
+    _: KW_ONLY
+    conditional: bool = True
+    n_blocks: int = 8
+    clamp: float = 2.0
+    inverse_weight: float = 0.0
+    epochs: int = 200
+    learning_rate: float = 5e-4
+    patience: int = 12
+    router: Any = "teacher"
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         import torch
@@ -228,7 +193,7 @@ class InvertibleSurrogate(Trained, Invertible):
             return out
 
         batch = int(np.clip(len(learn) // 32, 128, 1024))
-        self._train(ops, loss, learning, watching, rng, auto_batch=batch, clip=1.0)
+        self._copy_by_gradient(ops, loss, learning, watching, rng, auto_batch=batch, longest=1.0)
         with torch.no_grad():
             h, codes, answers = watching
             error = float(((self._couple(ops, h, codes) - answers) ** 2).mean())
@@ -239,8 +204,8 @@ class InvertibleSurrogate(Trained, Invertible):
     def _learn_affine(self, teacher: Any, x: NDArray, k: NDArray[np.int64], q: NDArray) -> None:
         """The affine map of each class that comes nearest to the teacher's.
 
-        The regression is one of what the map's slopes at the middle of the class leave: where the rows do not vary it
-        keeps those slopes, which are a bijection's.
+        The regression is on what the slopes of the teacher's map at the middle of the class leave: in directions in
+        which the rows do not vary, these slopes stay, and they are a bijection's.
         """
         d, n_classes = x.shape[1], len(self._encoder)
         slopes = np.empty((n_classes, d, d))
@@ -249,7 +214,7 @@ class InvertibleSurrogate(Trained, Invertible):
             middle = mine.mean(axis=0, dtype=np.float64)
             step = max(float(mine.std(axis=0, dtype=np.float64).mean()), 1e-3 * float(np.abs(middle).max()), 1e-6)
             around = np.concatenate([middle + step * np.eye(d), middle - step * np.eye(d)])
-            there = teacher._push(around, np.full(2 * d, c))
+            there = teacher.transform(around, concept=teacher.classes_[np.full(2 * d, c)])
             slopes[c] = (there[:d] - there[d:]) / (2 * step)
         self.matrices_, self.offsets_ = affine_by_class(x, q, np.arange(len(x)), k, slopes)
         for label, matrix in zip(self._encoder.classes, self.matrices_, strict=True):
@@ -288,27 +253,27 @@ class InvertibleSurrogate(Trained, Invertible):
             return ops.by_class(lambda rows, c: run(ops, rows, None, c), h, k, len(self._encoder))
         return run(ops, h, ops.take(ops.array("one_hot", np.eye(len(self._encoder))), k), 0)
 
-    def _forwards(self, ops: Any, h: Any, told: Any, net: int, *, logdet: bool) -> Any:
+    def _forwards(self, ops: Any, h: Any, given: Any, net: int, *, logdet: bool) -> Any:
         total: Any = 0.0
         for i in range(len(self.orders_) - 1):
             u, v = ops.split(ops.columns(h, self._order(ops, i)), self.n_features_in_ // 2)
-            stretch, shift = self._subnet(ops, u, told, net, i)
+            stretch, shift = self._subnet(ops, u, given, net, i)
             h = ops.concat([u, v * ops.exp(stretch) + shift])
             total = ops.sum_columns(stretch) + total if logdet else total
         h = ops.columns(h, self._order(ops, len(self.orders_) - 1))
         return ops.concat([h, ops.column(total)]) if logdet else h
 
-    def _backwards(self, ops: Any, h: Any, told: Any, net: int) -> Any:
+    def _backwards(self, ops: Any, h: Any, given: Any, net: int) -> Any:
         h = ops.columns(h, self._order(ops, len(self.orders_) - 1, back=True))
         for i in reversed(range(len(self.orders_) - 1)):
             u, v = ops.split(h, self.n_features_in_ // 2)
-            stretch, shift = self._subnet(ops, u, told, net, i)
+            stretch, shift = self._subnet(ops, u, given, net, i)
             h = ops.columns(ops.concat([u, (v - shift) / ops.exp(stretch)]), self._order(ops, i, back=True))
         return h
 
-    def _subnet(self, ops: Any, u: Any, told: Any, net: int, i: int) -> tuple[Any, Any]:
+    def _subnet(self, ops: Any, u: Any, given: Any, net: int, i: int) -> tuple[Any, Any]:
         """Logarithm of the stretch, and the shift, that a block gives to the columns it changes."""
-        x = u if told is None else ops.concat([u, told])
+        x = u if given is None else ops.concat([u, given])
         for j in range(3):
             names = [f"net{net}_block{i}_layer{j}_{part}" for part in ("weight", "bias")]
             x = ops.linear(x, *(ops.array(name, self.weights_[name]) for name in names))
@@ -361,7 +326,7 @@ class InvertibleSurrogate(Trained, Invertible):
 
     def _check_restored(self) -> None:
         d, n_classes = self.n_features_in_, len(self._encoder)
-        check_number("clamp", self.clamp, "above 0", lambda v: v > 0)
+        check_parameters(self)
         if len(self.orders_) < 2 or any(sorted(order) != list(range(d)) for order in self.orders_):
             raise MuteError("its orders are not orders of its columns")
         width = self.weights_["net0_block0_layer0_bias"].size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,12 +10,13 @@ from numpy.typing import NDArray
 
 from mute.distill.teaching import Pairs, Surrogate, batches, check_shapes, erased_by, fidelity, set_aside
 from mute.errors import MuteError
+from mute.estimators.settings import COUNT, COUNT_OR_NONE, NOT_NEGATIVE
 from mute.flow.ops import NumpyOps, in_blocks
-from mute.rows.validation import check_number, check_whole_number
 
 __all__ = ["LowRankSurrogate"]
 
 
+@dataclass(eq=False, repr=False)
 class LowRankSurrogate(Surrogate):
     r"""One affine map that copies an eraser as well as one can: least squares, of full or of low rank.
 
@@ -24,37 +26,42 @@ class LowRankSurrogate(Surrogate):
     Parameters
     ----------
     teacher : eraser or None
-        What is copied. One that is fitted is used as it is; of any other a copy is fitted on the same rows. None is
+        The method to copy. A fitted teacher is used as it is; otherwise a clone is fitted on the same rows. None is
         `MUtE`. (`clone`, and with it cross-validation, forgets what the teacher has learned.)
     rank : int, optional
         Of the matrix; that of all columns when None. From D / 2 on, one full product is cheaper than two thin ones.
     ridge : float, default=1e-6
         Penalty on the matrix, as a share of the mean variance of a column.
     validation_rows : int, default=2000
-        Rows set aside to judge the copy, at most a fifth.
+        The most held-out rows to judge the copy, at most a fifth.
     random_state : int, RandomState or None
-        For the rows set aside, and for a teacher that has none of its own.
+        For the held-out rows, and for a teacher without a seed.
 
     Attributes
     ----------
     weights_ : dict of arrays
         "slopes" (D, D) or "left" (D, r) and "right" (r, D); "offset" (D,).
     fidelity_ : dict
-        On the rows set aside: "mse", the mean squared error per column; "mse_affine" and "mse_constant", those of the
+        On the held-out rows: "mse", the mean squared error per column; "mse_affine" and "mse_constant", those of the
         best affine map and of the mean; "r2", the share of variance explained; "rows", how many.
     classes_, n_features_in_, feature_names_in_
         As in `MUtE`.
+
+    See Also
+    --------
+    MLPSurrogate : A network that copies more closely.
+    LinearSurrogate : One affine map for each pair of classes.
 
     Notes
     -----
     *Guarantees.* No affine map (of this rank, in the regression's own metric) is nearer to the teacher on the rows it
     learned from.
 
-    *Limits.* **It is a copy, not an eraser**: one affine map cannot send the classes along different ways, so what told
-    them apart is mostly still there. It shows what a better copy must beat, and can be enough for a teacher that is
-    affine itself. Audit what it gives.
+    *Limits.* **It is a copy, not an eraser**: one affine map cannot send the classes along different ways, so most of
+    the difference between them stays. It shows what a better copy must beat, and can be enough for a teacher that is
+    affine itself. Audit its outputs.
 
-    *Labels.* None to transform; a fitted teacher with a router needs none to copy either.
+    *Labels.* Not needed to transform.
 
     *Cost.* One product with a (D, D) matrix, or two with (D, r) ones.
 
@@ -74,31 +81,19 @@ class LowRankSurrogate(Surrogate):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "rank": COUNT_OR_NONE,
+        "ridge": NOT_NEGATIVE,
+        "validation_rows": COUNT,
+    }
     _STORED: ClassVar[dict[str, str]] = {"weights_": "arrays", "fidelity_": "plain"}
 
-    weights_: dict[str, NDArray]
-    fidelity_: dict[str, float]
-
-    def __init__(
-        self,
-        teacher: Any = None,
-        *,
-        rank: int | None = None,
-        ridge: float = 1e-6,
-        validation_rows: int = 2000,
-        random_state: Any = None,
-    ) -> None:
-        self.teacher = teacher
-        self.rank = rank
-        self.ridge = ridge
-        self.validation_rows = validation_rows
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        check_whole_number("rank", self.rank, or_none=True)
-        check_number("ridge", self.ridge, "of at least 0", lambda v: v >= 0)
-        check_whole_number("validation_rows", self.validation_rows)
+    teacher: Any = None
+    _: KW_ONLY
+    rank: int | None = None
+    ridge: float = 1e-6
+    validation_rows: int = 2000
+    random_state: Any = None
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         d = X.shape[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -24,29 +25,30 @@ from mute.distill.teaching import (
     set_aside,
 )
 from mute.estimators.conditional import Invertible
+from mute.estimators.settings import FLAG, at_least
 from mute.estimators.training import device_of
 from mute.flow.ops import NumpyOps, in_blocks
-from mute.flow.routing import NetworkRouter, RoutingReport
-from mute.rows.validation import check_whole_number
+from mute.flow.routing import NetworkRouter
 
 __all__ = ["MLPSurrogate"]
 
 # Directions with less than this share of the largest variance are not whitened: they would be noise blown up.
 _LEAST_VARIANCE = 1e-6
+_PAPER: dict[str, Any] = {"skip": False, "augment": 0, "batch_size": 2048, "weight_decay": 1e-2, "fall": False}
 
 
+@dataclass(eq=False, repr=False)
 class MLPSurrogate(Trained):
     r"""A network that copies an eraser: one pass in place of T layers and a router.
 
     Rows are whitened along their principal axes and go through layers :math:`h \mapsto \tanh(\mathrm{LN}(hW + b))` and
-    a last linear one; to the answer is added what the affine map that copies the teacher best makes of the row: one for
-    each class, if the teacher has a router to choose it. The network learns what is left, so the copy begins where
-    least squares end.
+    a last linear one. An affine copy of the teacher is added, one for each class if the teacher has a router. The
+    network learns what the affine copy leaves, so training begins at the least-squares solution.
 
     Parameters
     ----------
     teacher : eraser or None
-        What is copied. One that is fitted is used as it is; of any other a copy is fitted on the same rows. None is
+        The method to copy. A fitted teacher is used as it is; otherwise a clone is fitted on the same rows. None is
         `MUtE`. (`clone`, and with it cross-validation, forgets what the teacher has learned.)
     n_layers : int, default=4
         Linear layers, the last one included.
@@ -57,7 +59,7 @@ class MLPSurrogate(Trained):
     epochs : int, default=1500
         The most passes over the rows.
     augment : int or "auto", default="auto"
-        Further rows to learn from, for each row, which a teacher that can be inverted makes from mixtures of erased
+        Further rows to learn from, for each row; a teacher that can be inverted makes them from mixtures of erased
         rows. "auto" makes three, while all rows are fewer than 50,000.
     batch_size : int or "auto", default="auto"
         "auto" takes a 32nd of the rows, from 128 to 2048.
@@ -66,11 +68,11 @@ class MLPSurrogate(Trained):
     fall : bool, default=True
         Let the learning rate fall to a third whenever the watched loss stands still for a quarter of the patience.
     patience : int, default=20
-        Epochs without gain on the rows set aside before it ends; the best weights are kept.
+        Stop after so many epochs without gain on held-out rows; the best weights are kept.
     validation_rows : int, default=2000
-        Rows set aside to watch, at most a fifth.
+        The most held-out rows, at most a fifth.
     device : str, default="cpu"
-        Where torch trains; "auto" takes an accelerator where there is one.
+        Where torch trains; "auto" takes an accelerator if there is one.
     random_state : int, RandomState or None
 
     Attributes
@@ -78,31 +80,36 @@ class MLPSurrogate(Trained):
     weights_ : dict of arrays
         The network, its whitening folded into the first layer, and the affine copies, "matrices" and "offsets".
     router_, routing_
-        The teacher's, where there is an affine copy for each class; else None.
+        The teacher's, if there is an affine copy for each class; else None.
     history_ : list of float
-        Mean squared error on the rows set aside after each epoch.
+        Mean squared error on the held-out rows after each epoch.
     fidelity_ : dict
-        On the rows set aside: "mse", the mean squared error per column; "mse_class_affine", that of the affine copies
+        On the held-out rows: "mse", the mean squared error per column; "mse_class_affine", that of the affine copies
         by class; "mse_affine" and "mse_constant", those of one affine map and of the mean; "r2", the share of variance
         explained; "rows", how many. The same rows chose the epoch, so "mse" is a little too good.
     classes_, n_features_in_, feature_names_in_
         As in `MUtE`.
 
+    See Also
+    --------
+    InvertibleSurrogate : A copy that can be inverted and makes counterfactuals.
+    LowRankSurrogate : One affine map.
+
     Notes
     -----
-    *Guarantees.* With `skip`, it is never further from the teacher than the affine copies on the rows set aside: a
+    *Guarantees.* With `skip`, the copy is never further from the teacher than the affine copies on the held-out rows: a
     network that gains nothing there is left out.
 
-    *Limits.* A copy erases as far as it is faithful: what the teacher made equal, the error of the copy tells apart
-    again. Of a teacher that must be told the class it learns the mean over the classes a row may have. It cannot be
-    inverted and makes no counterfactuals; `InvertibleSurrogate` does. Judge it by probes trained on its own outputs.
+    *Limits.* A copy erases as far as it is faithful: its error makes the classes differ again. Of a teacher that
+    requires labels it learns the mean over the classes a row may have. It cannot be inverted and makes no
+    counterfactuals. Judge it by adversaries trained on its own outputs.
 
-    *Labels.* None to transform; a fitted teacher with a router needs none to copy either.
+    *Labels.* Transforming needs no labels; a fitted teacher with a router needs none to copy either.
 
     *Cost.* 13 products of (n, D) with (D, D) at 4 layers, 9 at 3, and the router. Training takes about three times as
     much for each pass. torch is needed to fit, never to transform.
 
-    Presets: "paper" is the paper's, without skip and with batches of 2048; "authors" its code, of 3 layers and 10
+    *Presets.* "paper" is the paper's, without skip and with batches of 2048; "authors" its code, of 3 layers and 10
     epochs; "fast" has 3 layers.
 
     References
@@ -120,72 +127,25 @@ class MLPSurrogate(Trained):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **Trained._parameter_constraints,
+        "n_layers": at_least(2),
+        "skip": FLAG,
+        "fall": FLAG,
+    }
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {
-            "skip": False,
-            "augment": 0,
-            "batch_size": 2048,
-            "weight_decay": 1e-2,
-            "fall": False,
-            "patience": 1500,
-        },
-        "authors": {
-            "n_layers": 3,
-            "skip": False,
-            "augment": 0,
-            "batch_size": 2048,
-            "weight_decay": 1e-2,
-            "fall": False,
-            "epochs": 10,
-            "patience": 50,
-        },
+        "paper": {**_PAPER, "patience": 1500},
+        "authors": {**_PAPER, "n_layers": 3, "epochs": 10, "patience": 50},
         "fast": {"n_layers": 3},
     }
     _STORED: ClassVar[dict[str, str]] = {
         "weights_": "arrays", "history_": "plain", "fidelity_": "plain", "router_": "router",
     }  # fmt: skip
 
-    router_: NetworkRouter | None
-    routing_: RoutingReport | None
-    weights_: dict[str, NDArray]
-    fidelity_: dict[str, float]
-
-    def __init__(
-        self,
-        teacher: Any = None,
-        *,
-        n_layers: int = 4,
-        width: int | None = None,
-        skip: bool = True,
-        epochs: int = 1500,
-        augment: int | str = "auto",
-        batch_size: int | str = "auto",
-        learning_rate: float = 1e-3,
-        weight_decay: float = 1.0,
-        fall: bool = True,
-        patience: int = 20,
-        validation_rows: int = 2000,
-        device: str = "cpu",
-        random_state: Any = None,
-    ) -> None:
-        self.teacher = teacher
-        self.n_layers = n_layers
-        self.width = width
-        self.skip = skip
-        self.epochs = epochs
-        self.augment = augment
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.fall = fall
-        self.patience = patience
-        self.validation_rows = validation_rows
-        self.device = device
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        check_whole_number("n_layers", self.n_layers, 2)
+    _: KW_ONLY
+    n_layers: int = 4
+    skip: bool = True
+    fall: bool = True
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         import torch
@@ -214,7 +174,7 @@ class MLPSurrogate(Trained):
         weights = self._initial(axes.shape[1], d, rng)
         last = (f"layer{self.n_layers - 1}_weight", f"layer{self.n_layers - 1}_bias") if self.skip else ()
         ops = ParameterOps(weights, device, last, math.sqrt((learning[1] ** 2).mean()))
-        self._train(
+        self._copy_by_gradient(
             ops,
             lambda x, rest: ((_network(ops, x, weights) - rest) ** 2).mean(),
             learning,

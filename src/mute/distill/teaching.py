@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
-from typing import Any, NamedTuple, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +17,10 @@ from mute.errors import MuteError
 from mute.estimators.base import ConceptEstimator
 from mute.estimators.conditional import Conditional
 from mute.estimators.moments import Moments, least_squares
-from mute.estimators.training import device_of, require_torch, seeded, train
+from mute.estimators.settings import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, POSITIVE, WHOLE, one_of
+from mute.estimators.training import GradientTrained, descent, device_of, require_torch, seeded
 from mute.flow.ops import TorchOps
-from mute.rows.validation import check_number, check_whole_number, concept_of
+from mute.rows.validation import LabelEncoder, concept_of
 
 __all__ = [
     "RIDGE",
@@ -46,20 +48,18 @@ RIDGE = 1e-6
 # With this many rows to learn from, "auto" makes no more.
 _ENOUGH = 50_000
 
-# The learning rate falls to a third when the loss has not fallen for a quarter of the patience.
-_FALL = 1 / 3
-
 
 class Surrogate(ConceptEstimator):
-    """A method that copies a `teacher`, which is fitted, or is fitted first on the same rows.
+    """A method that copies a `teacher`, which is fitted already, or is fitted first on the same rows.
 
-    Of a fitted teacher no labels are needed where it has a router: rows then count as the classes it sends them to.
+    A fitted teacher with a router needs no labels: each row then counts as the class that the router chooses.
     """
 
     teacher: Any
     _TEACHERS: tuple[type, str] = (ConceptEstimator, "an eraser")
 
     def _check_settings(self) -> None:
+        super()._check_settings()
         kind, words = self._TEACHERS
         if self.teacher is not None and not isinstance(self.teacher, kind):
             raise MuteError(f"teacher must be None or {words}, not {self.teacher!r}")
@@ -82,12 +82,11 @@ class Surrogate(ConceptEstimator):
     def _fit(self, X: Any, y: Any, concept: Any, **labels: Any) -> Self:
         super()._fit(X, y, concept, **labels)
         if self._is_taught():
-            about = self.teacher.fitted_on_
-            self.fitted_on_["teacher"] = {"kind": type(self.teacher).__name__, **about}
+            self.fitted_on_["teacher"] = {"kind": type(self.teacher).__name__, **self.teacher.fitted_on_}
         return self
 
     def _read_concept(self, X: NDArray, y: Any, concept: Any) -> NDArray:
-        """Codes of the labels; where none are given, the teacher's router's, or no columns if it needs none."""
+        """Codes of the labels; without labels the router's choice, or no columns if the teacher uses no classes."""
         if not self._is_taught():
             return super()._read_concept(X, y, concept)
         teacher = self.teacher
@@ -95,10 +94,9 @@ class Surrogate(ConceptEstimator):
             raise MuteError(f"the teacher was fitted on {teacher.n_features_in_} columns, X has {X.shape[1]}")
         if not hasattr(teacher, "classes_"):
             raise MuteError(f"{type(teacher).__name__} was fitted on values in place of classes; it cannot be copied")
-        self._encoder, self.classes_ = teacher._encoder, teacher.classes_
+        self._encoder, self.classes_ = LabelEncoder(teacher.classes_.tolist()), teacher.classes_
         if y is not None or concept is not None:
-            given = concept_of(len(X), y, concept)
-            return self._encoder.encode(given, "concept")
+            return self._encoder.encode(concept_of(len(X), y, concept), "concept")
         if not isinstance(teacher, Conditional):
             return np.empty((len(X), 0))
         if teacher.router_ is None:
@@ -106,10 +104,12 @@ class Surrogate(ConceptEstimator):
         return teacher.router_.predict(X)
 
     def _fitted_teacher(self, X: NDArray, z: NDArray[np.int64], rng: np.random.Generator) -> Any:
-        """The teacher as it is, if it is fitted; else a copy of it, fitted on these rows."""
+        """The teacher, if it is fitted; else a clone of it, fitted on these rows."""
         seed = int(rng.integers(2**31 - 1))
         if self._is_taught():
-            return self.teacher
+            teacher = copy(self.teacher)
+            vars(teacher).pop("feature_names_in_", None)  # from here on rows are arrays
+            return teacher
         teacher = self._default_teacher() if self.teacher is None else clone(self.teacher)
         if teacher.get_params(deep=False).get("random_state", seed) is None:
             teacher.set_params(random_state=seed)
@@ -124,7 +124,7 @@ class Surrogate(ConceptEstimator):
 
     def _to_artifact(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
         bare = copy(self)
-        bare.teacher = None  # its work is done, and a file holds no other estimators
+        bare.teacher = None  # a file contains no other estimators
         return super(Surrogate, bare)._to_artifact()
 
 
@@ -136,37 +136,25 @@ def check_every_class(k: NDArray[np.int64], classes: Sequence[Any]) -> None:
 
 
 def classes_for(teacher: Any, X: NDArray, z: NDArray) -> NDArray[np.int64]:
-    """The class whose map each row takes: what the teacher's router says or, where it has none, the labels."""
+    """The class whose map each row takes: the router's choice or, without a router, the label."""
     return z if teacher.router_ is None else teacher.router_.predict(X)
 
 
 def erased_by(teacher: Any, X: NDArray, z: NDArray) -> NDArray[np.floating]:
     """The teacher's erased rows."""
     if isinstance(teacher, Conditional):
-        return teacher._push(X, classes_for(teacher, X, z))
-    return teacher._erase(X)
+        return teacher.transform(X, concept=teacher.classes_[classes_for(teacher, X, z)])
+    return teacher.transform(X)
 
 
 def made_rows(
     teacher: Any, Q: NDArray, n_classes: int, augment: int | str, rng: np.random.Generator
 ) -> tuple[NDArray[np.floating], NDArray[np.int64], NDArray[np.floating]]:
-    """Further rows to learn from: what the teacher brings back from mixtures of erased rows, as classes at random.
+    """Further rows to learn from, their classes, and these rows erased, made by a fitted `Invertible` teacher.
 
-    If erased rows are Gaussian, so is a mixture of two with weights cos a and sin a: what comes back follows the law of
-    the rows that take this class's map.
-
-    Parameters
-    ----------
-    teacher : fitted `Invertible`
-    Q : array of shape (n, D)
-        Erased rows.
-    n_classes : int
-    augment : int or "auto"
-        How many for each row; "auto" makes three, while all rows are fewer than 50,000.
-
-    Returns
-    -------
-    rows, their classes, and themselves erased
+    The erased rows are mixtures of two rows of `Q` with weights cos a and sin a; the teacher brings them back as
+    classes at random. If erased rows are Gaussian, so are such mixtures, and what comes back follows the law of the
+    class. `augment` says how many for each row; "auto" makes three, while all rows are fewer than 50,000.
     """
     n = len(Q)
     most = 3 * n if augment == "auto" else int(augment) * n
@@ -175,11 +163,12 @@ def made_rows(
     angle = rng.uniform(0, np.pi / 2, (size, 1)).astype(Q.dtype)
     mixed = np.cos(angle) * Q[first] + np.sin(angle) * Q[second]
     classes = rng.integers(n_classes, size=size)
-    return teacher._pull(mixed, classes), classes, mixed
+    back = teacher.inverse_transform(mixed, concept=teacher.classes_[classes]) if size else mixed
+    return back, classes, mixed
 
 
 def set_aside(n: int, rows: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows to learn from and up to `rows` to watch, at most a fifth; of fewer than ten, all are both."""
+    """Rows to learn from and up to `rows` to watch, at most a fifth; with fewer than ten rows, all are both."""
     if n < 10:
         return np.arange(n), np.arange(n)
     order = rng.permutation(n)
@@ -198,7 +187,7 @@ class Pairs(NamedTuple):
         moments = Moments(1, 2 * d, "pooled")
         for x, y in blocks:
             # In double precision: a regression divides by the smallest variances.
-            moments.add(np.concatenate([x, y], axis=1, dtype=np.float64), np.zeros(len(x), np.int64))
+            moments.add(np.concatenate([x, y], axis=1, dtype=np.float64))
         return cls(moments.mean, moments.covariance)
 
     def reverse(self) -> Pairs:
@@ -270,7 +259,7 @@ def check_shapes(weights: dict[str, NDArray], expected: dict[str, tuple[int, ...
 
 
 def fidelity(error: float, learned: Pairs, held: Pairs, n: int) -> dict[str, float]:
-    """How near a copy comes on rows set aside: its mean squared error beside those of an affine map and a constant."""
+    """How near a copy comes on held-out rows: its mean squared error beside those of an affine map and a constant."""
     d = len(learned.mean) // 2
     constant = held.spread(learned) / d
     return {
@@ -285,8 +274,8 @@ def fidelity(error: float, learned: Pairs, held: Pairs, n: int) -> dict[str, flo
 class ParameterOps(TorchOps):
     """Arithmetic on tensors whose constants are parameters under training, if they are among `weights`.
 
-    Those whose name ends in one of `small` begin at zero and are `size` times their parameter: an optimiser makes steps
-    of one length, and what they add up to should be as large as what is to be learned.
+    Constants whose name ends in one of `small` begin at zero and are `size` times their parameter: an optimiser makes
+    steps of one length, and their sum should be as large as what is to be learned.
     """
 
     def __init__(
@@ -320,26 +309,39 @@ class ParameterOps(TorchOps):
         return {name: self.array(name, np.empty(0)).detach().cpu().numpy().copy() for name in self.module}
 
 
-class Trained(Surrogate):
-    """A surrogate with a network that torch trains; it has the parameters that ``_check_settings`` names."""
+@dataclass(eq=False, repr=False)
+class Trained(Surrogate, GradientTrained):
+    """A surrogate with a network that torch trains."""
 
-    history_: list[float]
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **dict.fromkeys(("epochs", "patience", "validation_rows"), COUNT),
+        "width": COUNT_OR_NONE,
+        "batch_size": [*COUNT, *one_of("auto")],
+        "augment": [*WHOLE, *one_of("auto")],
+        "learning_rate": POSITIVE,
+        "weight_decay": NOT_NEGATIVE,
+    }
 
-    def _check_settings(self: Any) -> None:
+    teacher: Any = None
+    _: KW_ONLY
+    width: int | None = None
+    augment: int | str = "auto"
+    epochs: int = 1500
+    batch_size: int | str = "auto"
+    learning_rate: float = 1e-3
+    weight_decay: float = 1.0
+    patience: int = 20
+    validation_rows: int = 2000
+    device: str = "cpu"
+    random_state: Any = None
+
+    def _check_settings(self) -> None:
         super()._check_settings()
-        check_whole_number("width", self.width, or_none=True)
-        for name, least in (("batch_size", 1), ("augment", 0)):
-            if getattr(self, name) != "auto":
-                check_whole_number(name, getattr(self, name), least, also='"auto" or ')
-        for name in ("epochs", "patience", "validation_rows"):
-            check_whole_number(name, getattr(self, name))
-        check_number("learning_rate", self.learning_rate, "above 0", lambda v: v > 0)
-        check_number("weight_decay", self.weight_decay, "of at least 0", lambda v: v >= 0)
         require_torch(type(self).__name__)
         device_of(self.device)
 
-    def _train(
-        self: Any,
+    def _copy_by_gradient(
+        self,
         ops: ParameterOps,
         loss: Callable[..., Any],
         learn: list[Any],
@@ -348,25 +350,17 @@ class Trained(Surrogate):
         *,
         auto_batch: int,
         fall: bool = True,
-        clip: float | None = None,
+        longest: float | None = None,
     ) -> None:
-        """Train the parameters of `ops` by AdamW; `history_` is the watched loss of each epoch, and the best is kept.
+        """Train the parameters of `ops` by AdamW on `loss`, a mean over the rows of a batch.
 
-        `loss` gives the mean over the rows of a batch. With `fall`, the learning rate falls to a third whenever the
-        watched loss has not fallen for a quarter of the patience. Gradients longer than `clip` are cut.
+        With `fall`, the learning rate falls to a third whenever the watched loss has not fallen for a quarter of the
+        patience.
         """
-        torch = ops.torch
-        parameters = list(ops.module.parameters())
-        optimiser = torch.optim.AdamW(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
+        optim = ops.torch.optim
+        optimiser = optim.AdamW(ops.module.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
         quarter = max(self.patience // 4, 1)
-        schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimiser, factor=_FALL, patience=quarter, threshold=1e-4)
-
-        def step(*batch: Any) -> None:
-            optimiser.zero_grad()
-            loss(*batch).backward()
-            if clip is not None:
-                torch.nn.utils.clip_grad_norm_(parameters, clip)
-            optimiser.step()
+        schedule = optim.lr_scheduler.ReduceLROnPlateau(optimiser, factor=1 / 3, patience=quarter, threshold=1e-4)
 
         def watched() -> float:
             parts = [[t[s : s + _BLOCK] for t in watch] for s in range(0, len(watch[0]), _BLOCK)]
@@ -375,13 +369,6 @@ class Trained(Surrogate):
                 schedule.step(value)
             return value
 
-        with seeded(int(rng.integers(2**31 - 1))):
-            self.history_ = train(
-                step,
-                watched,
-                [ops.module],
-                learn,
-                epochs=self._steps(self.epochs, "epoch"),
-                batch_size=auto_batch if self.batch_size == "auto" else int(self.batch_size),
-                patience=self.patience,
-            )
+        size = auto_batch if self.batch_size == "auto" else int(self.batch_size)
+        with seeded(rng):
+            self._train(descent(loss, optimiser, longest=longest), watched, [ops.module], learn, batch_size=size)

@@ -58,7 +58,3 @@ class ProgressBar:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
-
-
-def FitProgress(report: Callback) -> Callback:
-    return report

@@ -8,18 +8,44 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.estimators.base import ConceptEstimator
+from mute.estimators.settings import COUNT, COUNT_OR_NONE, FROM_0_BELOW_1, POSITIVE
+from mute.flow.network import Network
 from mute.rows import detect
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["center_and_scale", "device_of", "hold_out", "require_torch", "seeded", "standardise", "train"]
+__all__ = [
+    "TRAINING",
+    "GradientTrained",
+    "StandardisedNetwork",
+    "center_and_scale",
+    "check_network",
+    "descent",
+    "device_of",
+    "hold_out",
+    "mlp",
+    "require_torch",
+    "seeded",
+    "standardise",
+]
+
+# What the settings may be that most of these methods have.
+TRAINING: dict[str, list[Any]] = {
+    "epochs": COUNT,
+    "batch_size": COUNT,
+    "learning_rate": POSITIVE,
+    "patience": COUNT_OR_NONE,
+    "validation_fraction": FROM_0_BELOW_1,
+}
 
 # A loss that falls by less than this share of itself no longer falls.
 _LEAST_GAIN = 1e-4
@@ -31,7 +57,7 @@ def require_torch(method: str) -> Any:
 
 
 def device_of(name: str) -> torch.device:
-    """The device of this name; "auto" takes an accelerator where there is one."""
+    """The device of this name; "auto" takes an accelerator if there is one."""
     import torch
 
     if name == "auto":
@@ -45,19 +71,19 @@ def device_of(name: str) -> torch.device:
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Run with torch's random numbers set to `seed`, and leave the caller's as they were."""
+def seeded(seed: int | np.random.Generator) -> Iterator[None]:
+    """Run with torch's random numbers set to a seed, given or drawn, and leave the caller's as they were."""
     import torch
 
     with torch.random.fork_rng():
-        torch.manual_seed(seed)
+        torch.manual_seed(seed if isinstance(seed, int) else int(seed.integers(2**31 - 1)))
         yield
 
 
 def hold_out(z: NDArray, share: float, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows to learn from and rows to watch, at random; of codes 0 .. K - 1, the same share of each class.
 
-    Of a class with one row, or of very few rows, nothing is set aside; where that leaves none, all rows are watched.
+    A class of one row, or of very few, gives no row to watch; if there is none at all, all rows are watched.
     """
     groups = [np.flatnonzero(z == k) for k in np.unique(z)] if z.ndim == 1 else [np.arange(len(z))]
     watched = np.zeros(len(z), bool)
@@ -80,70 +106,133 @@ def standardise(X: NDArray, center: NDArray[np.float64], scale: float) -> NDArra
     return (X - center.astype(X.dtype)) / X.dtype.type(scale)
 
 
-def train(
-    step: Callable[..., None],
-    watch: Callable[[], float],
-    modules: Sequence[torch.nn.Module],
-    rows: Sequence[torch.Tensor],
+def mlp(*widths: int, zero: bool = False) -> torch.nn.Sequential:
+    """Linear layers of these widths with ReLU between them; with `zero`, the last layer starts at zero."""
+    from torch import nn
+
+    linear = [nn.Linear(a, b) for a, b in pairwise(widths)]
+    if zero:
+        nn.init.zeros_(linear[-1].weight)
+        nn.init.zeros_(linear[-1].bias)
+    return nn.Sequential(*[layer for each in linear for layer in (each, nn.ReLU())][:-1])
+
+
+def descent(
+    loss: Callable[..., torch.Tensor],
+    optimizer: torch.optim.Optimizer,
     *,
-    epochs: Iterable[Any],
-    batch_size: int,
-    patience: int | None,
-) -> list[float]:
-    """Take steps over shuffled batches until the watched loss no longer falls, and keep the best weights.
-
-    Parameters
-    ----------
-    step : function of one batch, as many tensors as `rows`
-        Makes one update.
-    watch : function without arguments
-        The loss on rows set aside, called after each epoch without gradients and with the modules in eval mode.
-    modules : sequence of torch.nn.Module
-        Whose weights are kept and, at the end, set back to the best.
-    rows : sequence of tensors of equal length
-    epochs : iterable
-        One turn for each epoch; ``self._steps(most, "epoch")`` of an estimator also tells the callbacks.
-    batch_size : int
-        A last batch that is not full is dropped, unless it is the only one.
-    patience : int or None
-        Epochs without gain before it gives up. With None it never does, and the last weights are kept.
-
-    Returns
-    -------
-    list of float
-        The watched loss after each epoch.
-    """
+    schedule: Any = None,
+    longest: float | None = None,
+) -> Callable[..., None]:
+    """A step down the gradient of `loss` on one batch; gradients longer than `longest` are cut."""
     import torch
 
-    n = len(rows[0])
-    starts = range(0, max(n - batch_size + 1, 1), batch_size)
-    best, since, kept, history = math.inf, 0, [], []
-    for _ in epochs:
-        for module in modules:
-            module.train()
-        order = torch.randperm(n).to(rows[0].device)  # drawn on the host: the same on every device
-        for start in starts:
-            try:
-                step(*(t[order[start : start + batch_size]] for t in rows))
-            except RuntimeError as error:  # torch has no kind of its own for this
-                if "without overflow" not in str(error):
-                    raise
-                raise MuteError("training diverged: a step overflows; lower the learning rate") from error
-        for module in modules:
-            module.eval()
-        with torch.no_grad():
-            loss = float(watch())
-        if not math.isfinite(loss):
-            raise MuteError(f"training diverged: the watched loss became {loss}; lower the learning rate")
-        history.append(loss)
-        if patience is None:
-            continue
-        since = 0 if loss < best - _LEAST_GAIN * min(abs(best), abs(loss)) else since + 1
-        if since == 0:
-            best = loss
-            kept = [{name: value.clone() for name, value in module.state_dict().items()} for module in modules]
-        elif since >= patience:
-            break
-    for module, weights in zip(modules, kept, strict=False):
-        module.load_state_dict(weights)
-    return history
+    def step(*batch: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        loss(*batch).backward()
+        if longest is not None:
+            torch.nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], longest)
+        optimizer.step()
+        if schedule is not None:
+            schedule.step()
+
+    return step
+
+
+class GradientTrained(ConceptEstimator):
+    """A method that torch trains. A subclass has the settings `epochs`, `batch_size` and `patience`."""
+
+    epochs: int
+    batch_size: Any
+    patience: int | None
+    history_: list[float]
+
+    def _train(
+        self,
+        step: Callable[..., None],
+        watch: Callable[[], float],
+        modules: Sequence[torch.nn.Module],
+        rows: Sequence[torch.Tensor],
+        *,
+        epochs: Iterable[Any] | None = None,
+        batch_size: int | None = None,
+    ) -> None:
+        """Take steps over shuffled batches until the watched loss no longer falls; `history_` keeps that loss.
+
+        ``step(*batch)`` makes one update. ``watch()`` gives the loss on held-out rows; it is called after each epoch,
+        without gradients and with the modules in eval mode. The modules end with their best weights or, without
+        patience, with the last. A last batch that is not full is dropped, unless it is the only one.
+        """
+        import torch
+
+        n, size = len(rows[0]), batch_size or self.batch_size
+        starts = range(0, max(n - size + 1, 1), size)
+        best, since, kept = math.inf, 0, []
+        self.history_ = []
+        for _ in self._steps(self.epochs, "epoch") if epochs is None else epochs:
+            for module in modules:
+                module.train()
+            order = torch.randperm(n).to(rows[0].device)  # drawn on the host: the same on every device
+            for start in starts:
+                try:
+                    step(*(t[order[start : start + size]] for t in rows))
+                except RuntimeError as error:  # torch has no kind of its own for this
+                    if "without overflow" not in str(error):
+                        raise
+                    raise MuteError("training diverged: a step overflows; lower the learning rate") from error
+            for module in modules:
+                module.eval()
+            with torch.no_grad():
+                loss = float(watch())
+            if not math.isfinite(loss):
+                raise MuteError(f"training diverged: the watched loss became {loss}; lower the learning rate")
+            self.history_.append(loss)
+            if self.patience is None:
+                continue
+            since = 0 if loss < best - _LEAST_GAIN * min(abs(best), abs(loss)) else since + 1
+            if since == 0:
+                best = loss
+                kept = [{name: value.clone() for name, value in module.state_dict().items()} for module in modules]
+            elif since >= self.patience:
+                break
+        for module, weights in zip(modules, kept, strict=False):
+            module.load_state_dict(weights)
+
+
+class StandardisedNetwork(GradientTrained):
+    """A method whose map is a network of ``(X - center_) / scale_``."""
+
+    validation_fraction: float
+    device: str
+    standardize: bool = True
+    _STORED: ClassVar[dict[str, str]] = {
+        "center_": "D",
+        "scale_": "plain",
+        "network_": "network D",
+        "history_": "plain",
+    }
+
+    def _tensors(
+        self, X: NDArray, labels: Sequence[NDArray], most_watched: int, rng: np.random.Generator
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Standardised rows and their labels on the device: to learn from, and to watch."""
+        import torch
+
+        device, d = device_of(self.device), X.shape[1]
+        learn, watch = hold_out(labels[0], self.validation_fraction, rng)
+        self.center_, self.scale_ = center_and_scale(X[learn]) if self.standardize else (np.zeros(d), 1.0)
+        arrays = (standardise(X, self.center_, self.scale_).astype(np.float32), *labels)
+        watch = rng.permutation(watch)[:most_watched]
+        learned, watched = ([torch.as_tensor(a[part]).to(device) for a in arrays] for part in (learn, watch))
+        return learned, watched
+
+    def _check_restored(self) -> None:
+        check_network(self.network_, self.scale_, self.n_features_in_)
+
+
+def check_network(network: Network, scale: Any, n_features: int) -> None:
+    """Refuse the network and the scale of a file that cannot belong to rows of this width."""
+    if network.n_outputs != n_features:
+        raise MuteError("its network_ does not give as many columns as it takes: rows of another width")
+    if not isinstance(scale, int | float) or not 0 < scale < math.inf:
+        raise MuteError(f"its scale_ cannot be {scale!r}")

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.estimators.conditional import Invertible
-from mute.estimators.moments import Moments, root
-from mute.estimators.streaming import Streaming
+from mute.estimators.moments import Moments, Streaming, root
 
 __all__ = ["GaussianTransport", "barycentre", "by_group", "frechet_distance", "transport"]
 

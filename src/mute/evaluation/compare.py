@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from mute.errors import MuteError
-from mute.estimators.progress import FitProgress
 from mute.estimators.registry import METHODS, make, method_of
 from mute.evaluation.audit import audit, judges_of
 from mute.evaluation.blocks import check_matrix
@@ -221,7 +220,7 @@ def _check_parts(encoder: LabelEncoder, codes: Any, tasks: Any, fit: Any) -> Non
 def _fitted(name: str, X: Any, z: Any, task: Any, seed: int, step: Callable[[str, float], None]) -> Any:
     eraser = make(name, random_state=seed)
     if hasattr(eraser, "set_callbacks"):
-        eraser.set_callbacks(FitProgress(lambda what, done, total: step(f"fit, {what} {done}", _FIT * done / total)))
+        eraser.set_callbacks(lambda what, done, total: step(f"fit, {what} {done}", _FIT * done / total))
     eraser.fit(X, z, **({"task": task} if method_of(name).task else {}))
     return eraser.set_callbacks() if hasattr(eraser, "set_callbacks") else eraser
 

@@ -1,6 +1,8 @@
 """Erasers for places without this package: as a torch module, or as an ONNX graph."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mute.estimators.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from mute.export.onnx import to_onnx
@@ -8,14 +10,5 @@ if TYPE_CHECKING:
 
 __all__ = ["to_onnx", "to_pt2", "to_torch"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'mute.export' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"mute.export.{'onnx' if name == 'to_onnx' else 'torch'}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+_HOMES = {"to_onnx": "mute.export.onnx", "to_pt2": "mute.export.torch", "to_torch": "mute.export.torch"}
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES)

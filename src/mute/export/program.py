@@ -19,17 +19,10 @@ __all__ = ["Program", "compare", "program_of"]
 
 @dataclass(frozen=True)
 class Program:
-    """A map with named inputs.
+    """A map, ``run(ops, *inputs)``, with named inputs.
 
-    Attributes
-    ----------
-    inputs : tuple of str
-        "X", rows of shape (n, D); then "concept" and "target", where they are asked for: whole numbers of shape (n,),
-        the places of the labels in `classes`.
-    run : function of ``ops`` and the inputs
-    n_features : int
-    classes : list
-        The labels.
+    The inputs are "X", rows of shape (n, D), and, if asked for, "concept" and "target": whole numbers of shape (n,),
+    the places of the labels in `classes`.
     """
 
     inputs: tuple[str, ...]
@@ -87,13 +80,13 @@ def compare(
     # Labels in turn, so that every class is met as source and as target.
     codes = {"concept": np.arange(len(X)) % len(classes), "target": np.arange(len(X)) // len(classes) % len(classes)}
     given = {name: codes[name] for name in program.inputs if name != "X"}
-    told = {"concept": classes[codes["concept"]]} if "concept" in given else {}
+    labels = {"concept": classes[codes["concept"]]} if "concept" in given else {}
     if "target" in given:
-        ours = eraser.counterfactual(X, classes[codes["target"]], **told)
+        ours = eraser.counterfactual(X, classes[codes["target"]], **labels)
     else:
-        ours = eraser.transform(X, **told)
+        ours = eraser.transform(X, **labels)
     gap = run({"X": X, **given}) - ours
-    # In the mean over all entries: where a map is very steep, or two classes are as likely, rounding alone decides.
+    # In the mean over all entries: if a map is very steep, or two classes are as likely, rounding alone decides.
     if not np.sqrt((gap**2).mean()) <= most * np.sqrt((ours**2).mean()):
         raise MuteError(f"the export differs from the eraser by {np.abs(gap).max():.2g}; nothing was written")
     return float(np.abs(gap).max(initial=0.0))

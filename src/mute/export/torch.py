@@ -10,9 +10,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.estimators.training import require_torch
 from mute.export.program import compare, program_of
 from mute.flow.ops import TorchOps
+from mute.rows.detect import require_torch
 from mute.storage.files import check_target, write_atomically
 
 __all__ = ["to_pt2", "to_torch"]
@@ -21,8 +21,8 @@ __all__ = ["to_pt2", "to_torch"]
 def to_torch(eraser: Any, *, counterfactual: bool = False, concept: str = "routed", dtype: str = "float32") -> Any:
     """A fitted eraser as a ``torch.nn.Module``, which can sit inside a network.
 
-    The module is differentiable in the rows, moves with ``.to(device)``, has its arrays as buffers and knows nothing of
-    this package: it is a ``torch.fx.GraphModule``, which `torch.save` and `torch.export` can store.
+    The module is a ``torch.fx.GraphModule`` that does not need this package; `torch.save` and `torch.export` can store
+    it. It is differentiable in the rows, has its arrays as buffers and moves with ``.to(device)``.
 
     Parameters
     ----------
@@ -31,25 +31,35 @@ def to_torch(eraser: Any, *, counterfactual: bool = False, concept: str = "route
     counterfactual : bool, default=False
         Move the rows to another class in place of erasing them: the module then takes ``target``.
     concept : {"routed", "given"}, default="routed"
-        Who says the class of a row, for methods that depend on it: their router, which becomes part of the module, or
-        a further input.
+        Where the class of a row comes from, for methods that depend on it: from their router, which becomes part of the
+        module, or from a further input.
     dtype : {"float32", "float64"}, default="float32"
 
     Returns
     -------
     torch.nn.Module
-        Of rows (n, D) and then, as asked for, ``concept`` and ``target``: tensors of shape (n,) with the places of the
-        labels in the module's ``classes``.
+        A function of rows (n, D) and then, if asked for, ``concept`` and ``target``: tensors of shape (n,) with the
+        places of the labels in the module's ``classes``.
+
+    See Also
+    --------
+    to_pt2 : The same as a file.
+    to_onnx : The same without torch.
+
+    Notes
+    -----
+    *Limits.* Erasers whose map is neither affine nor a flow (such as `FaRM`) must be copied by `MLPSurrogate` first.
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import numpy as np, torch
     >>> from mute.export import to_torch
     >>> from mute.rivals import LEACE
     >>> X, z = np.random.default_rng(0).normal(size=(100, 3)), np.arange(100) % 2
     >>> eraser = LEACE().fit(X, z)
-    >>> module = to_torch(eraser, dtype="float64")  # doctest: +SKIP
-    >>> module(torch.from_numpy(X))  # doctest: +SKIP
+    >>> module = to_torch(eraser, dtype="float64")
+    >>> bool(np.allclose(module(torch.from_numpy(X)), eraser.transform(X)))
+    True
     """
     torch = require_torch("export to torch")
     if dtype not in ("float32", "float64"):

@@ -1,17 +1,36 @@
 """The erasers that MUtE is compared with, each written from its mathematics, on one interface."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from mute.estimators.registry import HOMES, class_of
+from mute.estimators.lazy import lazy_exports
+from mute.estimators.registry import HOMES
 
-__all__ = sorted(name for name, home in HOMES.items() if home.startswith("mute.rivals."))
+if TYPE_CHECKING:
+    from mute.rivals.farm import FaRM
+    from mute.rivals.gradient_reversal import GradientReversal
+    from mute.rivals.inlp import INLP
+    from mute.rivals.kernel import KernelErasure
+    from mute.rivals.kram import KRaM
+    from mute.rivals.leace import LEACE, QLEACE, FreeFormLEACE, OracleLEACE
+    from mute.rivals.leopard import LEOPARD
+    from mute.rivals.pef import PEF
+    from mute.rivals.rlace import RLACE
+    from mute.rivals.taco import TaCo
 
+__all__ = [
+    "INLP",
+    "LEACE",
+    "LEOPARD",
+    "PEF",
+    "QLEACE",
+    "RLACE",
+    "FaRM",
+    "FreeFormLEACE",
+    "GradientReversal",
+    "KRaM",
+    "KernelErasure",
+    "OracleLEACE",
+    "TaCo",
+]
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'mute.rivals' has no attribute {name!r}")
-    return class_of(name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(__name__, {name: HOMES[name] for name in __all__})

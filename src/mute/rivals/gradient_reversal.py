@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.errors import MuteError
 from mute.estimators.base import WithTask
-from mute.estimators.training import center_and_scale, device_of, hold_out, require_torch, seeded, standardise, train
+from mute.estimators.settings import COUNT, COUNT_OR_NONE, FROM_0_BELOW_1, NOT_NEGATIVE, WHOLE
+from mute.estimators.training import TRAINING, StandardisedNetwork, mlp, require_torch, seeded, standardise
 from mute.flow.network import Network
-from mute.rows.validation import check_number, check_whole_number
 
 if TYPE_CHECKING:
     import torch
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GradientReversal", "learning_rate_at", "reverse", "strength_at"]
 
-# The fresh adversary that judges an epoch: its steps, the rows of each, its learning rate. It may learn its rows by
-# heart, so it is looked at every ten steps, on so many watched rows, and taken at its best.
+# The fresh adversary that judges an epoch: its steps, the rows of each, its learning rate. It may overfit its rows, so
+# its loss is measured every ten steps, on so many watched rows, and the best one counts.
 _FRESH_STEPS, _FRESH_BATCH, _FRESH_RATE, _LOOK_EVERY, _MOST_WATCHED = 100, 256, 5e-3, 10, 5000
 
 # The loss of the adversary has no upper bound: without this, an encoder that deceives it may run away.
@@ -55,32 +54,33 @@ def reverse(U: Tensor, strength: float) -> Tensor:
     return Reversal.apply(U)
 
 
-class GradientReversal(WithTask):
+@dataclass(eq=False, repr=False)
+class GradientReversal(WithTask, StandardisedNetwork):
     r"""An encoder trained against an adversary whose gradient it receives reversed.
 
-    The encoder :math:`g(x) = x + \mathrm{MLP}(x)` starts as the identity and plays, with an adversary :math:`h` that
-    reads the concept and a network that keeps its outputs useful,
+    The encoder :math:`g(x) = x + \mathrm{MLP}(x)` starts as the identity. It plays against an adversary :math:`h` that
+    reads the concept, together with a network that keeps its outputs useful:
 
     .. math:: \min_g \max_h \; L(g) - λ\, \mathrm{CE}(h(g(x)), z).
 
-    :math:`L` is the reconstruction error :math:`\|x - \mathrm{dec}(g(x))\|^2/D`, in units of the variance of the rows,
-    or, with the labels of a task, the cross-entropy of a classifier of the task. Between the two, a reversal layer
-    leaves values as they are and multiplies gradients by :math:`-λ`, so that one backward pass serves both players.
-    Over the training, of which the share :math:`p` is done, :math:`λ` grows as :math:`2/(1 + e^{-10p}) - 1` and the
-    learning rate falls as :math:`(1 + 10p)^{-3/4}`.
+    :math:`L` is the reconstruction error :math:`\|x - \mathrm{dec}(g(x))\|^2/D`, in units of the variance of the rows.
+    With the labels of a task, :math:`L` is the cross-entropy of a classifier of the task. A reversal layer leaves
+    values as they are and multiplies gradients by :math:`-λ`, so that one backward pass serves both players. When the
+    share :math:`p` of the training is done, :math:`λ` has grown as :math:`2/(1 + e^{-10p}) - 1` and the learning rate
+    has fallen as :math:`(1 + 10p)^{-3/4}`.
 
     Parameters
     ----------
     strength : float, default=1.0
         The λ that the training ends with: what a nat of the concept is worth in units of L. Without a task the encoder
-        gives up directions that hold a small share of the variance; where there are few columns, it takes more.
+        gives up directions with a small share of the variance; with few columns, it takes a larger strength.
     adversary_width : int, default=256
     adversary_layers : int, default=2
         Hidden layers of the adversary; with 0 it is linear.
     adversary_steps : int, default=3
         Steps of the adversary alone before each step of both.
     adversary_decay : float, default=0.01
-        Its weight decay. An adversary that is sure of every row has no gradient to reverse.
+        Weight decay of the adversary. An adversary that is sure of every row has no gradient to reverse.
     reset_every : int or None, default=10
         Epochs after which a new adversary takes over, which the encoder has not learned to deceive.
     epochs : int, default=50
@@ -90,38 +90,40 @@ class GradientReversal(WithTask):
         At the start.
     momentum : float, default=0.9
     patience : int or None, default=50
-        Epochs without gain on rows set aside before the training ends with the best encoder. By default as many as
+        Stop after so many epochs without gain on held-out rows, and keep the best encoder. By default as many as
         there are epochs: the game moves little at first, and its schedules are made for its whole length. With None the
         last encoder is kept.
     validation_fraction : float, default=0.1
-        Share of the rows set aside. With 0 the training learns from all rows, and watches them.
+        Share of held-out rows. With 0 the training learns from all rows and watches the same rows.
     device : str, default="auto"
-        Where torch trains; "auto" takes an accelerator where there is one.
+        Where torch trains; "auto" takes an accelerator if there is one.
     random_state : int, RandomState or None
         Two fits with the same int give the same eraser.
 
     Attributes
     ----------
-    classes_ : array of shape (K,)
-        The labels.
-    center_ : array of shape (D,)
-    scale_ : float
+    center_, scale_ : array of shape (D,) and float
         Mean of the rows and the root mean square about it: the MLP takes ``(X - center_) / scale_``.
     network_ : Network
         The MLP of the encoder.
     history_ : list of float
         After each epoch, on watched rows: L plus `strength` times the nats of the concept that a fresh adversary reads.
-        The loss of the adversary in the game would be no measure, since the encoder has learned to deceive that one.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+        The adversary of the game would be no measure, since the encoder has learned to deceive it.
+    classes_, n_features_in_, feature_names_in_
+        As in `MUtE`.
+
+    See Also
+    --------
+    FaRM : A network with a closed objective in place of an adversary.
+    RLACE : The same game between a linear classifier and a projection.
 
     Notes
     -----
-    *Guarantees.* None. The game need not converge, and its adversary says little about others: judge it by fresh
-    probes, on rows not used in fit.
+    *Guarantees.* None. The game need not converge, and its adversary says little about others: judge the eraser by
+    fresh adversaries on unseen rows.
 
-    *Limits.* It takes some thousand steps, so many epochs where there are few rows, and often stops halfway: fresh
-    probes read much of the concept still (``mute compare``). With a task, all that does not serve it may go. The
+    *Limits.* The game takes some thousand steps, so many epochs if there are few rows. It often stops halfway: fresh
+    adversaries still read much of the concept (``mute compare``). With a task, all that does not serve it may go. The
     authors' setting (preset "authors") has no further adversary steps, resets or weight decay; it was made for deep
     networks that learn their features with the game.
 
@@ -153,6 +155,14 @@ class GradientReversal(WithTask):
     (True, True)
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **TRAINING,
+        **dict.fromkeys(("strength", "adversary_decay"), NOT_NEGATIVE),
+        **dict.fromkeys(("adversary_layers", "adversary_steps"), WHOLE),
+        "adversary_width": COUNT,
+        "reset_every": COUNT_OR_NONE,
+        "momentum": FROM_0_BELOW_1,
+    }
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "authors": {
             "adversary_steps": 0,
@@ -162,90 +172,34 @@ class GradientReversal(WithTask):
             "validation_fraction": 0.0,
         },
     }
-    _STORED: ClassVar[dict[str, str]] = {
-        "center_": "D",
-        "scale_": "plain",
-        "network_": "network D",
-        "history_": "plain",
-    }
 
-    def __init__(
-        self,
-        *,
-        strength: float = 1.0,
-        adversary_width: int = 256,
-        adversary_layers: int = 2,
-        adversary_steps: int = 3,
-        adversary_decay: float = 0.01,
-        reset_every: int | None = 10,
-        epochs: int = 50,
-        batch_size: int = 128,
-        learning_rate: float = 0.01,
-        momentum: float = 0.9,
-        patience: int | None = 50,
-        validation_fraction: float = 0.1,
-        device: str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.strength = strength
-        self.adversary_width = adversary_width
-        self.adversary_layers = adversary_layers
-        self.adversary_steps = adversary_steps
-        self.adversary_decay = adversary_decay
-        self.reset_every = reset_every
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.device = device
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        for name in ("adversary_width", "epochs", "batch_size"):
-            check_whole_number(name, getattr(self, name))
-        for name in ("adversary_layers", "adversary_steps"):
-            check_whole_number(name, getattr(self, name), 0)
-        for name in ("reset_every", "patience"):
-            check_whole_number(name, getattr(self, name), or_none=True)
-        for name in ("strength", "adversary_decay"):
-            check_number(name, getattr(self, name), "of at least 0", lambda v: v >= 0)
-        check_number("learning_rate", self.learning_rate, "above 0", lambda v: v > 0)
-        for name in ("momentum", "validation_fraction"):
-            check_number(name, getattr(self, name), "from 0 to below 1", lambda v: 0 <= v < 1)
+    _: KW_ONLY
+    strength: float = 1.0
+    adversary_width: int = 256
+    adversary_layers: int = 2
+    adversary_steps: int = 3
+    adversary_decay: float = 0.01
+    reset_every: int | None = 10
+    epochs: int = 50
+    batch_size: int = 128
+    learning_rate: float = 0.01
+    momentum: float = 0.9
+    patience: int | None = 50
+    validation_fraction: float = 0.1
+    device: str = "auto"
+    random_state: Any = None
 
     def _learn(self, X: NDArray, z: NDArray, task: NDArray | None = None) -> None:
-        torch = require_torch("GradientReversal")
-        device, rng = device_of(self.device), self._generator()
-        learn, watch = hold_out(z, self.validation_fraction, rng)
-        self.center_, self.scale_ = center_and_scale(X[learn])
-        rows = standardise(X, self.center_, self.scale_).astype(np.float32)
-        arrays = (rows, z) if task is None else (rows, z, task)
-        learned, watched = (
-            [torch.as_tensor(a[part]).to(device) for a in arrays]
-            for part in (learn, rng.permutation(watch)[:_MOST_WATCHED])
-        )
-        with seeded(int(rng.integers(2**31 - 1))):
-            game = _Game(self, learned, [1 + int(codes.max()) for codes in arrays[1:]])
-            self.history_ = train(
-                game.step,
-                lambda: game.value(*watched),
-                [game.encoder],
-                learned,
-                epochs=self._steps(self.epochs, "epoch"),
-                batch_size=self.batch_size,
-                patience=self.patience,
-            )
+        require_torch("GradientReversal")
+        rng, labels = self._generator(), [z] if task is None else [z, task]
+        learned, watched = self._tensors(X, labels, _MOST_WATCHED, rng)
+        with seeded(rng):
+            game = _Game(self, learned, [1 + int(codes.max()) for codes in labels])
+            self._train(game.step, lambda: game.value(*watched), [game.encoder], learned)
         self.network_ = Network.from_torch(game.encoder)
 
     def _erase(self, X: NDArray) -> NDArray[np.floating]:
         return X + X.dtype.type(self.scale_) * self.network_(standardise(X, self.center_, self.scale_))
-
-    def _check_restored(self) -> None:
-        if self.network_.n_outputs != self.n_features_in_:
-            raise MuteError("its network does not give as many columns as it takes")
-        check_number("scale_", self.scale_, "above 0", lambda v: v > 0)
 
 
 class _Game:
@@ -256,10 +210,11 @@ class _Game:
         self.x, self.z = rows[:2]
         self.n_classes = n_classes
         d = self.x.shape[1]
-        self.encoder = self._network(d, d, d, zero=True)
+        device = self.x.device
+        self.encoder = mlp(d, d, d, zero=True).to(device)
         # Without a task the decoder is residual like the encoder: both start as the identity.
         with_task = len(n_classes) == 2
-        self.reader = self._network(d, d, n_classes[1] if with_task else d, zero=not with_task)
+        self.reader = mlp(d, d, n_classes[1] if with_task else d, zero=not with_task).to(device)
         self.optimizer = self._sgd(self.encoder, self.reader)
         self.steps_done = 0
         self.steps_per_epoch = max(len(self.x) // settings.batch_size, 1)
@@ -331,18 +286,7 @@ class _Game:
 
     def _new_adversary(self) -> torch.nn.Module:
         hidden = [self.settings.adversary_width] * self.settings.adversary_layers
-        return self._network(self.x.shape[1], *hidden, self.n_classes[0])
-
-    def _network(self, *widths: int, zero: bool = False) -> torch.nn.Sequential:
-        """Linear layers with ReLU between them; with `zero`, the last one starts at zero."""
-        from torch import nn
-
-        linear = [nn.Linear(a, b) for a, b in pairwise(widths)]
-        if zero:
-            nn.init.zeros_(linear[-1].weight)
-            nn.init.zeros_(linear[-1].bias)
-        layers = [layer for each in linear for layer in (each, nn.ReLU())][:-1]
-        return nn.Sequential(*layers).to(self.x.device)
+        return mlp(self.x.shape[1], *hidden, self.n_classes[0]).to(self.x.device)
 
     def _sgd(self, *modules: torch.nn.Module, decay: float = 0.0) -> torch.optim.SGD:
         import torch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,9 +12,9 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.estimators.base import WithTask
+from mute.estimators.settings import BETWEEN_0_AND_1, COUNT, FLAG, FROM_0_TO_1, POSITIVE, one_of
 from mute.estimators.training import hold_out
 from mute.rivals.projection import Projector, class_accuracy
-from mute.rows.validation import check_number, check_whole_number
 
 __all__ = ["INLP"]
 
@@ -25,6 +26,7 @@ _STRENGTHS = (1e-60, 1e60)
 Part = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
+@dataclass(eq=False, repr=False)
 class INLP(WithTask, Projector):
     r"""Iterative null-space projection.
 
@@ -44,43 +46,47 @@ class INLP(WithTask, Projector):
     class_weight : {None, "balanced"}, default=None
         Weights of the classes in their loss.
     min_accuracy : float, default=0.0
-        A classifier below this accuracy is passed over.
+        A classifier below this accuracy is skipped.
     stop_at_majority : bool, default=True
-        Stop once a new classifier reads no more of the rows set aside than naming one class would, within one standard
-        error. The authors' code has a fixed number of classifiers instead, most of which then take out noise.
+        Stop once a new classifier is at chance on held-out rows, within one standard error. The authors' code has a
+        fixed number of classifiers instead, and most of these take out noise.
     validation_fraction : float, default=0.1
-        Share of the rows set aside, on which accuracies are measured.
+        Share of held-out rows, on which accuracies are measured.
     random_state : int, RandomState or None
-        Chooses these rows and the order of the task's classes.
+        Chooses the held-out rows and the order of the task's classes.
 
     Attributes
     ----------
-    classes_ : array of shape (K,)
-        The labels.
     basis_ : array of shape (D, r)
         Orthonormal basis of what is taken out; r may be 0.
     history_ : list of float
-        Accuracy of each classifier on rows set aside.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+        Accuracy of each classifier on held-out rows.
+    classes_, n_features_in_, feature_names_in_
+        As in `MUtE`.
+
+    See Also
+    --------
+    LEACE : Linear erasure in closed form, with the least change of the rows.
+    RLACE : One projection, found by a game.
 
     Notes
     -----
-    Two things differ from the authors' code, so that the method works on data of any place and any class shares. Each
-    classifier sees its rows centred at the mean of the class means, as its boundary goes through the origin; and
-    accuracies are means over the classes, so that naming one class scores 1 / K. On centred rows with classes of one
-    size, neither makes a difference.
-
     *Guarantees.* The map is an orthogonal projector; the weights of every classifier, and with them its answers, are
-    constant on erased rows. If it stopped before `n_iterations`, one more such classifier reads nothing from new rows
-    beyond the sampling error of the rows set aside.
+    constant on erased rows. If the fit stopped before `n_iterations`, one more such classifier reads nothing from
+    unseen rows beyond the sampling error of the held-out rows.
 
-    *Limits.* It takes out far more than is needed: the K - 1 directions between the class means would be enough for
-    all linear classifiers (see `LEACE`), and each iteration takes out up to K (one for two classes). Nothing is
-    promised against other classifiers, nor is the change of the rows least.
+    *Limits.* INLP takes out far more than is needed: the K - 1 directions between the class means are enough for all
+    linear classifiers, and each iteration takes out up to K (one for two classes). Nothing is promised against other
+    classifiers, and the change of the rows is not the least.
 
-    *Labels.* Not needed to transform. With ``task=`` in `fit`, each classifier sees the rows of one class of the task
-    only, in random order ("by class" in the authors' code), so that it cannot read the concept by way of the task.
+    *Task.* With ``task=`` in `fit`, each classifier sees the rows of one class of the task only, in random order ("by
+    class" in the authors' code), so that it cannot read the concept by way of the task.
+
+    *Differences from the authors' code.* Each classifier sees its rows centred at the mean of the class means, as its
+    boundary goes through the origin. Accuracies are means over the classes, so that chance is 1 / K. On centred rows
+    with classes of one size, neither makes a difference.
+
+    *Labels.* Not needed to transform.
 
     *Cost.* One linear fit for each iteration; two products of (n, D) with (D, r) to transform.
 
@@ -101,6 +107,14 @@ class INLP(WithTask, Projector):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_iterations": COUNT,
+        "C": POSITIVE,
+        "class_weight": [*one_of("balanced"), None],
+        "min_accuracy": FROM_0_TO_1,
+        "stop_at_majority": FLAG,
+        "validation_fraction": BETWEEN_0_AND_1,
+    }
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "authors-glove": {"n_iterations": 35, "stop_at_majority": False},
         "authors-bios": {"n_iterations": 300, "C": 0.01, "stop_at_majority": False},
@@ -113,34 +127,14 @@ class INLP(WithTask, Projector):
         },
     }
 
-    def __init__(
-        self,
-        n_iterations: int = 35,
-        *,
-        C: float = 1.0,
-        class_weight: str | None = None,
-        min_accuracy: float = 0.0,
-        stop_at_majority: bool = True,
-        validation_fraction: float = 0.1,
-        random_state: Any = None,
-    ) -> None:
-        self.n_iterations = n_iterations
-        self.C = C
-        self.class_weight = class_weight
-        self.min_accuracy = min_accuracy
-        self.stop_at_majority = stop_at_majority
-        self.validation_fraction = validation_fraction
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        check_whole_number("n_iterations", self.n_iterations)
-        check_number("C", self.C, "above 0", lambda v: v > 0)
-        check_number("min_accuracy", self.min_accuracy, "from 0 to 1", lambda v: 0 <= v <= 1)
-        check_number("validation_fraction", self.validation_fraction, "between 0 and 1", lambda v: 0 < v < 1)
-        if self.class_weight not in (None, "balanced"):
-            raise MuteError(f'class_weight must be None or "balanced", not {self.class_weight!r}')
-        if not isinstance(self.stop_at_majority, bool):
-            raise MuteError(f"stop_at_majority must be True or False, not {self.stop_at_majority!r}")
+    n_iterations: int = 35
+    _: KW_ONLY
+    C: float = 1.0
+    class_weight: str | None = None
+    min_accuracy: float = 0.0
+    stop_at_majority: bool = True
+    validation_fraction: float = 0.1
+    random_state: Any = None
 
     def _learn(self, X: NDArray, z: NDArray, task: NDArray | None = None) -> None:
         rng = self._generator()
@@ -190,7 +184,7 @@ class INLP(WithTask, Projector):
         centre = np.mean([X[learn[z[learn] == k]].mean(axis=0) for k in np.unique(z[learn])], axis=0)
         classifier = LinearSVC(dual=False, fit_intercept=False, C=self.C, class_weight=self.class_weight)
         with warnings.catch_warnings():
-            # What counts is how well it reads, and that is measured on rows it has not seen.
+            # Its accuracy on held-out rows counts, not whether it has converged.
             warnings.simplefilter("ignore", ConvergenceWarning)
             classifier.fit(X[learn] - centre, z[learn])
         return classifier.coef_, class_accuracy(z[watch], classifier.predict(X[watch] - centre))
@@ -205,7 +199,7 @@ def _parts(z: NDArray, task: NDArray | None, share: float, rng: np.random.Genera
     parts = [part for part in parts if all(len(np.unique(z[rows])) > 1 for rows in part)]
     if not parts:
         raise MuteError(
-            "no class of the task has enough rows of two classes of the concept, to learn from and to set aside; "
+            "no class of the task has enough rows of two classes of the concept, to learn from and to hold out; "
             "fit without a task"
         )
     return parts
@@ -223,7 +217,7 @@ def _orthonormal(weights: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _majority(z: NDArray) -> float:
-    """What `class_accuracy` gives whoever cannot read the rows, plus its standard error."""
+    """What `class_accuracy` gives at chance, plus its standard error."""
     counts = np.unique(z, return_counts=True)[1]
     chance = 1 / len(counts)
     return chance + math.sqrt(chance * (1 - chance) * (1 / counts).sum()) / len(counts)

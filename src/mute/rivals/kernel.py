@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,17 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.estimators.base import ConceptEstimator
-from mute.estimators.training import device_of, hold_out, require_torch, seeded, train
+from mute.estimators.settings import (
+    COUNT,
+    COUNT_OR_NONE,
+    FLAG,
+    FROM_0_BELOW_1,
+    NOT_NEGATIVE,
+    POSITIVE,
+    at_least,
+    one_of,
+)
+from mute.estimators.training import GradientTrained, check_network, descent, device_of, hold_out, require_torch, seeded
 from mute.flow.network import Network
 from mute.flow.routing import stratified_sample
-from mute.rivals.rlace import Rules, play
-from mute.rows.validation import check_number, check_whole_number
+from mute.rivals.rlace import GAME, RLACE, play
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["KernelErasure", "Nystroem"]
+__all__ = ["KernelErasure", "Nystroem", "folded", "way_back"]
 
 # gamma and coef0 of each kernel, from the middle of the ranges that the authors tried.
 _DEFAULTS = {
@@ -35,6 +43,8 @@ _DEFAULTS = {
 # Directions of the landmarks' kernel matrix below this share of the largest eigenvalue are left out. The authors set
 # such eigenvalues to 1e-10 instead, which blows up what is negative (the sigmoid kernel is indefinite) or rounding.
 _FLOOR = 1e-6
+# With a patience of as many looks as there are, nothing ends early, but the best is kept.
+_AUTHORS: dict[str, Any] = {"evaluate_every": 1000, "patience": 35}
 _BLOCK = 4096
 
 
@@ -42,13 +52,7 @@ _BLOCK = 4096
 class Nystroem:
     """Features whose inner products are the kernel, exactly between landmarks, nearly between other rows.
 
-    Attributes
-    ----------
-    kernel : str
-    gamma, degree, coef0 : float
-    landmarks : tensor of shape (m, D)
-    whitening : tensor of shape (m, r)
-        From kernel values with the landmarks to features.
+    `landmarks` have shape (m, D); `whitening`, shape (m, r), takes kernel values with the landmarks to features.
     """
 
     kernel: str
@@ -107,7 +111,8 @@ class Nystroem:
         return self.similarity(X) @ self.whitening
 
 
-class KernelErasure(ConceptEstimator):
+@dataclass(eq=False, repr=False)
+class KernelErasure(GradientTrained):
     r"""Kernelised concept erasure.
 
     The rows are mapped to features :math:`\varphi(x)` whose inner products are a kernel, the game of `RLACE` takes
@@ -131,8 +136,8 @@ class KernelErasure(ConceptEstimator):
     rank : int, optional
         Number of directions to take out of the features; K - 1 when None.
     normalize : bool, default=True
-        Scale the rows to length 1 first, as the authors do. The length of a row is then forgotten, as it may tell the
-        concept: all erased rows are scaled by one number, the mean length of the rows of the fit.
+        Scale the rows to length 1 first, as the authors do. The length of a row, which may reveal the concept, is then
+        lost: all erased rows are scaled by one number, the mean length of the training rows.
     n_iterations : int, default=35_000
         The most steps of the game.
     learning_rate, weight_decay, tolerance : float, default=0.01, 0.00001, 0.025
@@ -146,13 +151,13 @@ class KernelErasure(ConceptEstimator):
     batch_size : int, default=128
         In the game and in training.
     evaluate_every : int, default=500
-        Steps between two looks at the rows set aside, in the game and in training. (The authors' 1000 makes a fit
+        Steps between two measurements on held-out rows, in the game and in training. (The authors' 1000 makes a fit
         longer than it need be.)
     patience : int, optional, default=3
-        Looks without gain before the game or the training ends. With None neither does, and the last network is kept
-        instead of the best.
+        Stop the game or the training after so many measurements without gain. With None neither stops early, and the
+        last network is kept instead of the best.
     validation_fraction : float, default=0.1
-        Share of the rows set aside.
+        Share of held-out rows.
     device : str, default="auto"
         Where torch trains the network.
     random_state : int, RandomState or None
@@ -160,35 +165,37 @@ class KernelErasure(ConceptEstimator):
 
     Attributes
     ----------
-    classes_ : array of shape (K,)
-        The labels.
     network_ : Network
         h, with batch normalisation folded into its layers.
     scale_ : float
-        What erased rows are multiplied with.
+        The factor that erased rows are multiplied with.
     game_history_ : list of float
-        Loss of fresh linear classifiers on erased features after each round of the game, on rows set aside.
+        Loss of fresh linear classifiers on erased features after each round of the game, on held-out rows.
     history_ : list of float
-        Loss of the network after each look at the rows set aside.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+        Loss of the network after each measurement on held-out rows.
+    classes_, n_features_in_, feature_names_in_
+        As in `MUtE`.
+
+    See Also
+    --------
+    RLACE : The same game on the rows themselves.
+    LEOPARD : A projection that a kernel cannot tell the classes apart under.
 
     Notes
     -----
-    Not taken over from the authors: averages of several kernels; principal components and a constant column before
-    the features (put a PCA in a pipeline). The last layer of the network starts at 0, so that :math:`g` starts as the
-    identity.
-
     *Guarantees.* None for the rows that `transform` gives. Before the way back, linear classifiers of the features
-    :math:`(I - V V^\top) \varphi(x)` are at the `tolerance` on rows set aside if the game ended before its last step.
+    :math:`(I - V V^\top) \varphi(x)` are at the `tolerance` on held-out rows if the game ended before its last step.
 
-    *Limits.* Rows with just these features need not exist, and the network finds them but nearly, so that something
-    is left of each direction; however small, a classifier that scales its columns can read it. Measure it on new rows.
-    The authors found that what one kernel cannot read any more, other kernels and networks still can.
+    *Limits.* Rows with exactly these features need not exist, and the network comes only near, so that something
+    is left of each direction. However small it is, a classifier that scales its columns can read it: measure the leak
+    on unseen rows. The authors found that other kernels and networks still read what one kernel no longer reads. Not
+    taken over from the authors: averages of several kernels; principal components and a constant column before the
+    features (put a PCA in a pipeline). The last layer of the network starts at 0, so that :math:`g` starts as the
+    identity.
 
     *Labels.* Not needed to transform.
 
-    *Cost.* Features of all rows are held in memory, n by `n_landmarks`, as is one eigendecomposition of `n_landmarks`
+    *Cost.* Memory for the features of all rows, n by `n_landmarks`, and one eigendecomposition of `n_landmarks`
     columns. A step of training takes a batch through the features and back. To transform: one small network.
 
     References
@@ -208,87 +215,57 @@ class KernelErasure(ConceptEstimator):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **GAME,
+        **dict.fromkeys(("degree", "n_landmarks", "n_iterations", "preimage_steps"), COUNT),
+        "kernel": one_of(*_DEFAULTS),
+        "gamma": [*POSITIVE, None],
+        "coef0": [*NOT_NEGATIVE, None],
+        "rank": COUNT_OR_NONE,
+        "normalize": FLAG,
+        "hidden": [tuple, list],
+        "dropout": FROM_0_BELOW_1,
+        "preimage_learning_rate": POSITIVE,
+        "batch_size": at_least(2),  # batch normalisation needs two rows
+    }
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        # A patience of the number of looks never ends anything, but keeps the best.
-        "authors": {"evaluate_every": 1000, "patience": 35},
-        "authors-poly": {"kernel": "poly", "evaluate_every": 1000, "patience": 35},
-        "authors-laplacian": {"kernel": "laplacian", "evaluate_every": 1000, "patience": 35},
-        "authors-sigmoid": {"kernel": "sigmoid", "evaluate_every": 1000, "patience": 35},
+        "authors": _AUTHORS,
+        "authors-poly": {**_AUTHORS, "kernel": "poly"},
+        "authors-laplacian": {**_AUTHORS, "kernel": "laplacian"},
+        "authors-sigmoid": {**_AUTHORS, "kernel": "sigmoid"},
     }
     _STORED: ClassVar[dict[str, str]] = {
         "network_": "network D",
-        "scale_": "plain",
-        "game_history_": "plain",
-        "history_": "plain",
+        **dict.fromkeys(("scale_", "game_history_", "history_"), "plain"),
     }
 
-    def __init__(
-        self,
-        kernel: str = "rbf",
-        *,
-        gamma: float | None = None,
-        degree: int = 2,
-        coef0: float | None = None,
-        n_landmarks: int = 1024,
-        rank: int | None = None,
-        normalize: bool = True,
-        n_iterations: int = 35_000,
-        learning_rate: float = 0.01,
-        weight_decay: float = 1e-5,
-        tolerance: float = 0.025,
-        hidden: tuple[int, ...] = (512, 512),
-        dropout: float = 0.1,
-        preimage_steps: int = 20_000,
-        preimage_learning_rate: float = 0.001,
-        batch_size: int = 128,
-        evaluate_every: int = 500,
-        patience: int | None = 3,
-        validation_fraction: float = 0.1,
-        device: str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.n_landmarks = n_landmarks
-        self.rank = rank
-        self.normalize = normalize
-        self.n_iterations = n_iterations
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.tolerance = tolerance
-        self.hidden = hidden
-        self.dropout = dropout
-        self.preimage_steps = preimage_steps
-        self.preimage_learning_rate = preimage_learning_rate
-        self.batch_size = batch_size
-        self.evaluate_every = evaluate_every
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.device = device
-        self.random_state = random_state
+    kernel: str = "rbf"
+    _: KW_ONLY
+    gamma: float | None = None
+    degree: int = 2
+    coef0: float | None = None
+    n_landmarks: int = 1024
+    rank: int | None = None
+    normalize: bool = True
+    n_iterations: int = 35_000
+    learning_rate: float = 0.01
+    weight_decay: float = 1e-5
+    tolerance: float = 0.025
+    hidden: tuple[int, ...] = (512, 512)
+    dropout: float = 0.1
+    preimage_steps: int = 20_000
+    preimage_learning_rate: float = 0.001
+    batch_size: int = 128
+    evaluate_every: int = 500
+    patience: int | None = 3
+    validation_fraction: float = 0.1
+    device: str = "auto"
+    random_state: Any = None
 
     def _check_settings(self) -> None:
-        Rules.of(self).check()
-        if not isinstance(self.kernel, str) or self.kernel not in _DEFAULTS:
-            raise MuteError(f"kernel must be one of {', '.join(_DEFAULTS)}, not {self.kernel!r}")
-        check_whole_number("rank", self.rank, or_none=True)
-        for name in ("degree", "n_landmarks", "n_iterations", "preimage_steps"):
-            check_whole_number(name, getattr(self, name))
-        if self.gamma is not None:
-            check_number("gamma", self.gamma, "above 0", lambda v: v > 0)
-        if self.coef0 is not None:
-            check_number("coef0", self.coef0, "of at least 0", lambda v: v >= 0)
-        check_number("dropout", self.dropout, "from 0 to below 1", lambda v: 0 <= v < 1)
-        check_number("preimage_learning_rate", self.preimage_learning_rate, "above 0", lambda v: v > 0)
-        check_whole_number("batch_size", self.batch_size, 2)  # batch normalisation needs two rows
-        if not isinstance(self.hidden, tuple | list) or not self.hidden:
+        super()._check_settings()
+        if not self.hidden or not all(COUNT[0].is_satisfied_by(width) for width in self.hidden):
             raise MuteError(f"hidden must be a tuple of layer widths, such as (512, 512), not {self.hidden!r}")
-        for width in self.hidden:
-            check_whole_number("each width in hidden", width)
-        if not isinstance(self.normalize, bool):
-            raise MuteError(f"normalize must be True or False, not {self.normalize!r}")
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         require_torch("KernelErasure")
@@ -308,15 +285,15 @@ class KernelErasure(ConceptEstimator):
         rounds = math.ceil(self.n_iterations / self.evaluate_every)
         epochs = math.ceil(self.preimage_steps * self.batch_size / (again * len(X)))
         steps: Any = self._steps(rounds + epochs, "round")
-        basis, self.game_history_ = play(phi, z, rank, Rules.of(self), islice(steps, rounds), rng)
+        rules = RLACE(**{name: getattr(self, name) for name in GAME})
+        basis, self.game_history_ = play(phi, z, rank, rules, islice(steps, rounds), rng)
         basis = basis.astype(np.float32)
         phi -= (phi @ basis) @ basis.T
         learn, watch = hold_out(z, self.validation_fraction, rng)
         watch = watch[stratified_sample(z[watch], _BLOCK, rng)]
-        with seeded(int(rng.integers(2**31 - 1))):
-            self._train_network(
-                features.to(device), rows, phi, basis, np.tile(learn, again), watch, islice(steps, epochs)
-            )
+        with seeded(rng):
+            learn = np.tile(learn, again)
+            self._learn_way_back(features.to(device), (rows, phi, basis), learn, watch, islice(steps, epochs))
         steps.close()
 
     def _features(self, landmarks: NDArray) -> Nystroem:
@@ -327,43 +304,29 @@ class KernelErasure(ConceptEstimator):
         coef0 = coef0 if self.coef0 is None else self.coef0
         return Nystroem.on(torch.tensor(landmarks).double(), self.kernel, gamma, self.degree, coef0)
 
-    def _train_network(
+    def _learn_way_back(
         self,
         features: Nystroem,
-        rows: NDArray,
-        targets: NDArray,
-        basis: NDArray,
+        arrays: tuple[NDArray, NDArray, NDArray],
         learn: NDArray[np.int64],
         watch: NDArray[np.int64],
         epochs: Iterable[int],
     ) -> None:
+        """Train the network from rows to rows with the erased features; `arrays` are both, and the erased span."""
         import torch
 
         device = features.landmarks.device
-        X, phi, V = (torch.tensor(a, dtype=torch.float32, device=device) for a in (rows, targets, basis))
-        network = _network(X.shape[1], self.hidden, self.dropout).to(device)
+        X, phi, V = (torch.tensor(a, dtype=torch.float32, device=device) for a in arrays)
+        network = way_back(X.shape[1], self.hidden, self.dropout).to(device)
         optimizer = torch.optim.Adam(network.parameters(), lr=self.preimage_learning_rate)
 
         def loss(at: torch.Tensor) -> torch.Tensor:
             found = features(X[at] + network(X[at]))
             return (((found - phi[at]) ** 2).sum(1) + ((found @ V) ** 2).sum(1)).mean() / 2
 
-        def step(at: torch.Tensor) -> None:
-            optimizer.zero_grad()
-            loss(at).backward()
-            optimizer.step()
-
-        watched = torch.as_tensor(watch, device=device)
-        self.history_ = train(
-            step,
-            lambda: loss(watched).item(),
-            [network],
-            [torch.as_tensor(learn, device=device)],
-            epochs=epochs,
-            batch_size=self.batch_size,
-            patience=self.patience,
-        )
-        self.network_ = _fold(network)
+        learned, watched = (torch.as_tensor(rows, device=device) for rows in (learn, watch))
+        self._train(descent(loss, optimizer), lambda: loss(watched).item(), [network], [learned], epochs=epochs)
+        self.network_ = folded(network)
 
     def _scaled(self, X: NDArray) -> NDArray[np.floating]:
         if not self.normalize:
@@ -376,13 +339,11 @@ class KernelErasure(ConceptEstimator):
         return (rows + self.network_(rows)) * self.scale_
 
     def _check_restored(self) -> None:
-        if self.network_.n_outputs != self.n_features_in_:
-            raise MuteError("its network_ does not give rows of the width it takes")
-        if not isinstance(self.scale_, float) or not 0 < self.scale_ < math.inf:
-            raise MuteError(f"its scale_ cannot be {self.scale_!r}")
+        check_network(self.network_, self.scale_, self.n_features_in_)
 
 
-def _network(n_features: int, hidden: Iterable[int], dropout: float) -> torch.nn.Sequential:
+def way_back(n_features: int, hidden: Iterable[int], dropout: float) -> torch.nn.Sequential:
+    """The network h, with batch normalisation and dropout; its last layer starts at zero."""
     from torch import nn
 
     layers: list[nn.Module] = []
@@ -396,14 +357,14 @@ def _network(n_features: int, hidden: Iterable[int], dropout: float) -> torch.nn
     return nn.Sequential(*layers, last)
 
 
-def _fold(module: torch.nn.Sequential) -> Network:
-    """The trained network as plain layers: batch normalisation scales and shifts what the layer before it gives."""
+def folded(module: torch.nn.Sequential) -> Network:
+    """The trained network as plain layers: each batch normalisation becomes part of the layer before it."""
     from torch import nn
 
-    folded: list[nn.Linear] = []
+    layers: list[nn.Linear] = []
     for layer in module:
         if isinstance(layer, nn.Linear):
-            folded.append(layer)
+            layers.append(layer)
         elif isinstance(layer, nn.BatchNorm1d):
-            folded[-1] = nn.utils.fuse_linear_bn_eval(folded[-1].eval(), layer.eval())
-    return Network.from_torch(folded)
+            layers[-1] = nn.utils.fuse_linear_bn_eval(layers[-1].eval(), layer.eval())
+    return Network.from_torch(layers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -10,12 +11,11 @@ from scipy.linalg import solve_triangular
 
 from mute.errors import MuteError
 from mute.estimators.base import ConceptEstimator
-from mute.estimators.moments import Moments, shrink
-from mute.estimators.streaming import Streaming
+from mute.estimators.moments import Moments, Streaming, shrink
+from mute.estimators.settings import FLAG, FROM_0_BELOW_1, one_of
 from mute.estimators.transport import GaussianTransport
 from mute.flow.ops import in_blocks
 from mute.flow.routing import MAX_ROWS, NetworkRouter, fit_router, stratified_sample
-from mute.rows.validation import check_number
 from mute.steering.mean_difference import MeanDifference
 
 __all__ = ["LEACE", "QLEACE", "FreeFormLEACE", "OracleLEACE"]
@@ -23,6 +23,7 @@ __all__ = ["LEACE", "QLEACE", "FreeFormLEACE", "OracleLEACE"]
 _BLOCK = 8192
 
 
+@dataclass(eq=False, repr=False)
 class LEACE(Streaming):
     r"""Least-squares concept erasure: the smallest affine edit after which no linear classifier beats a constant.
 
@@ -53,13 +54,19 @@ class LEACE(Streaming):
     classes_, n_features_in_, feature_names_in_
         As in `MUtE`.
 
+    See Also
+    --------
+    OracleLEACE : A smaller edit, for rows whose class is known.
+    QLEACE : Makes covariances equal too.
+    INLP : Takes out more directions than needed, by classifiers.
+
     Notes
     -----
-    *Guarantees.* On the rows of the fit the covariance of erased rows with the labels is zero, so no linear predictor
-    of the concept, under any convex loss, beats a constant. The mean is kept. Without shrinkage no other affine map
-    with this property moves the rows less, in any quadratic norm.
+    *Guarantees.* On the training rows the covariance of erased rows with the labels is zero, so no linear predictor of
+    the concept, under any convex loss, beats a constant. The mean is kept. Without shrinkage no other affine map with
+    this property moves the rows less, in any quadratic norm.
 
-    *Limits.* Only linear predictors are guarded against: covariances and shapes still tell the class. On new rows
+    *Limits.* LEACE guards against linear predictors only: covariances and shapes still reveal the class. On unseen rows
     the covariance is zero up to the sampling error of the class means.
 
     *Labels.* Not needed to transform.
@@ -83,38 +90,28 @@ class LEACE(Streaming):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "method": one_of("leace", "orth"),
+        "shrinkage": FLAG,
+        "tolerance": FROM_0_BELOW_1,
+        "concept_type": one_of("categorical", "continuous"),
+    }
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {}}
     _STORED: ClassVar[dict[str, str]] = {"mean_": "D", "read_": "D r", "remove_": "D r"}
     _SCATTER: ClassVar[str | None] = "pooled"
 
-    mean_: NDArray[np.float64]
-    read_: NDArray[np.float64]
-    remove_: NDArray[np.float64]
-
-    def __init__(
-        self,
-        *,
-        method: str = "leace",
-        shrinkage: bool = True,
-        tolerance: float = 1e-6,
-        concept_type: str = "categorical",
-    ) -> None:
-        self.method = method
-        self.shrinkage = shrinkage
-        self.tolerance = tolerance
-        self.concept_type = concept_type
-
-    def _check_settings(self) -> None:
-        if self.method not in ("leace", "orth"):
-            raise MuteError(f'method must be "leace" or "orth", not {self.method!r}')
-        check_number("tolerance", self.tolerance, "from 0 to below 1", lambda v: 0 <= v < 1)
+    _: KW_ONLY
+    method: str = "leace"
+    shrinkage: bool = True
+    tolerance: float = 1e-6
+    concept_type: str = "categorical"
 
     def _gather(self, X: NDArray, z: NDArray) -> Moments:
         if z.ndim == 1:
             return super()._gather(X, z)
-        # One class of rows that have the concept beside them: their covariance holds that of both.
+        # One class of rows that have the concept beside them: the covariance contains that of both.
         moments = Moments(1, X.shape[1] + z.shape[1], "pooled")
-        moments.add(np.concatenate([X.astype(float), z], axis=1), np.zeros(len(X), np.int64))
+        moments.add(np.concatenate([X.astype(float), z], axis=1))
         return moments
 
     def _solve(self) -> None:
@@ -151,10 +148,8 @@ def _column_basis(M: NDArray[np.float64], tolerance: float) -> NDArray[np.float6
 def _oblique(
     S: NDArray[np.float64], cross: NDArray[np.float64], tolerance: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """What reads and what removes the concept, for rows with covariance S.
-
-    Any factor F with S = F Fᵀ whitens as well as the square root: the projection is the same.
-    """
+    """What reads and what removes the concept, for rows with covariance S."""
+    # Any factor F with S = F Fᵀ whitens as well as the square root: the projection is the same.
     least = np.sqrt(len(S) * np.finfo(float).eps * S.diagonal().max())
     try:
         L = np.linalg.cholesky(S)
@@ -171,13 +166,14 @@ def _oblique(
     return solve_triangular(L, U, lower=True, trans="T"), L @ U
 
 
+@dataclass(eq=False, repr=False)
 class OracleLEACE(MeanDifference):
     r"""LEACE for rows whose class is known: every class gets the mean of all rows, :math:`x' = x - \mu_z + \mu`.
 
     Parameters
     ----------
     router : {"mlp", "logistic"}, classifier or None, default="mlp"
-        Chooses the class of a row whose label is not given; with None labels must always be given.
+        Chooses the class of a row without a label; with None, transforming requires labels.
     random_state : int, RandomState or None
         For the router.
 
@@ -186,15 +182,20 @@ class OracleLEACE(MeanDifference):
     means_, mean_, moments_, classes_, router_, routing_, n_features_in_, feature_names_in_
         As in `MeanDifference`, which it is at strength 1.
 
+    See Also
+    --------
+    LEACE : One map for all rows, which needs no classes.
+    MeanDifference : The same with a strength.
+
     Notes
     -----
-    *Guarantees.* With true labels, all classes have one mean on the rows of the fit, by the smallest edit of all
+    *Guarantees.* With true labels, all classes have one mean on the training rows, by the smallest edit of all
     functions of row and label: smaller than LEACE's. Given the class it can be undone.
 
-    *Limits.* An edit that depends on the label can add what a nonlinear probe reads: two clouds laid onto each other
-    are told apart by their covariances. Where rows are routed, those of the wrong class move the wrong way.
+    *Limits.* An edit that depends on the label can add what a nonlinear adversary reads: two clouds laid onto each
+    other still differ in their covariances. A routed row of the wrong class moves the wrong way.
 
-    *Labels.* The router stands in for those that are not given; without it they are needed.
+    *Labels.* Without a router, transforming requires labels.
 
     *Cost.* O(nD). Can be fitted block by block with `partial_fit`.
 
@@ -215,13 +216,10 @@ class OracleLEACE(MeanDifference):
            [4.5, 2. ]])
     """
 
-    strength = 1.0
-
-    def __init__(self, *, router: Any = "mlp", random_state: Any = None) -> None:
-        self.router = router
-        self.random_state = random_state
+    strength: float = field(default=1.0, init=False)
 
 
+@dataclass(eq=False, repr=False)
 class QLEACE(GaussianTransport):
     r"""Quadratic LEACE: every class gets the mean and the covariance of the classes' Wasserstein barycentre.
 
@@ -233,25 +231,30 @@ class QLEACE(GaussianTransport):
     shrinkage : bool, default=True
         Estimate the class covariances with linear shrinkage.
     router : {"mlp", "logistic"}, classifier or None, default="mlp"
-        Chooses the class of a row whose label is not given; with None labels must always be given.
+        Chooses the class of a row without a label; with None, transforming requires labels.
     random_state : int, RandomState or None
         For the router.
 
     Attributes
     ----------
     means_, mean_, covariances_, pushes_, moments_, classes_, router_, routing_, n_features_in_, feature_names_in_
-        As in `LinearOT`, which does the same with a ridge in place of the shrinkage.
+        As in `LinearOT`.
+
+    See Also
+    --------
+    LEACE : Makes means equal only.
+    LinearOT : The same map with a ridge in place of the shrinkage.
 
     Notes
     -----
-    *Guarantees.* With true labels and without shrinkage, all classes have one mean and one covariance on the rows of
-    the fit, by the least displacement, so no quadratic probe beats a constant there. Given the class it can be undone.
+    *Guarantees.* With true labels and without shrinkage, all classes have one mean and one covariance on the training
+    rows, by the least displacement, so no quadratic adversary beats a constant there. Given the class it can be undone.
     The shared mean is that of all rows, the one of least displacement (the authors take the mean of class means).
 
-    *Limits.* Two moments only: shapes still tell the class. On new rows it shows the noise of K covariances, as any
-    class-conditional whitening does.
+    *Limits.* Two moments only: shapes still reveal the class. On unseen rows the noise of K covariances shows, as in
+    any class-conditional whitening.
 
-    *Labels.* The router stands in for those that are not given; without it they are needed.
+    *Labels.* Without a router, transforming requires labels.
 
     *Cost.* O(nD² + K D³) to fit, O(nD²) to transform. Can be fitted block by block with `partial_fit`.
 
@@ -272,10 +275,11 @@ class QLEACE(GaussianTransport):
     True
     """
 
-    def __init__(self, *, shrinkage: bool = True, router: Any = "mlp", random_state: Any = None) -> None:
-        self.shrinkage = shrinkage
-        self.router = router
-        self.random_state = random_state
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"shrinkage": FLAG}
+    _: KW_ONLY
+    shrinkage: bool = True
+    router: Any = "mlp"
+    random_state: Any = None
 
     def _estimate(self, moments: Moments) -> NDArray[np.float64]:
         covariances = moments.class_covariances
@@ -284,11 +288,12 @@ class QLEACE(GaussianTransport):
         return np.array([shrink(S, n) for S, n in zip(covariances, moments.counts, strict=True)])
 
 
+@dataclass(eq=False, repr=False)
 class FreeFormLEACE(ConceptEstimator):
-    r"""LEACE by any function of the row: what a classifier says of the concept is erased.
+    r"""LEACE by any function of the row: erase what a classifier says of the concept.
 
     :math:`x' = x - \Sigma_{xg} \Sigma_{gg}^+ (g(x) - E g)`, where g(x) are the class probabilities of a classifier.
-    Were they exact, :math:`g(x) = E[Z | x]`, this would be the smallest edit of all functions of x after which no
+    With exact probabilities, :math:`g(x) = E[Z | x]`, this is the smallest edit of all functions of x after which no
     linear classifier beats a constant.
 
     Parameters
@@ -306,16 +311,20 @@ class FreeFormLEACE(ConceptEstimator):
     slope_ : array of shape (K, D)
         An erased row is ``x - (g(x) - chance_) @ slope_``.
     routing_ : RoutingReport
-        How the classifier does on rows it has not learned from.
+        How the classifier does on held-out rows.
     classes_, n_features_in_, feature_names_in_
         As in `MUtE`.
 
+    See Also
+    --------
+    LEACE : The same with an affine map.
+
     Notes
     -----
-    *Guarantees.* On the rows of the fit the covariance of erased rows with g is zero.
+    *Guarantees.* On the training rows the covariance of erased rows with g is zero.
 
-    *Limits.* The covariance with the labels themselves is zero only as far as g is calibrated. A nonlinear probe may
-    read g(x) from the erased row, since the edit is a function of it.
+    *Limits.* The covariance with the labels themselves is zero only as far as g is calibrated. A nonlinear adversary
+    may read g(x) from the erased row, since the edit is a function of it.
 
     *Labels.* Not needed to transform.
 
@@ -339,19 +348,12 @@ class FreeFormLEACE(ConceptEstimator):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"classifier": one_of("mlp", "logistic")}
     _STORED: ClassVar[dict[str, str]] = {"classifier_": "network D", "chance_": "K", "slope_": "K D"}
 
-    classifier_: NetworkRouter
-    chance_: NDArray[np.float64]
-    slope_: NDArray[np.float64]
-
-    def __init__(self, *, classifier: str = "mlp", random_state: Any = None) -> None:
-        self.classifier = classifier
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        if self.classifier not in ("mlp", "logistic"):
-            raise MuteError(f'classifier must be "mlp" or "logistic", not {self.classifier!r}')
+    _: KW_ONLY
+    classifier: str = "mlp"
+    random_state: Any = None
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         rng = self._generator()
@@ -362,7 +364,7 @@ class FreeFormLEACE(ConceptEstimator):
         for start in range(0, len(X), _BLOCK):
             rows = X[start : start + _BLOCK]
             g = self.classifier_.predict_proba(rows)
-            beside.add(np.concatenate([rows, g], axis=1).astype(float), np.zeros(len(rows), np.int64))
+            beside.add(np.concatenate([rows, g], axis=1).astype(float))
         d, S = X.shape[1], beside.covariance
         self.chance_ = beside.mean[d:]
         # The probabilities sum to one: K - 1 directions count.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,11 +11,11 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.estimators.moments import Moments
-from mute.estimators.training import device_of, hold_out, require_torch, seeded, train
+from mute.estimators.settings import COUNT_OR_NONE, FLAG, NOT_NEGATIVE, at_least, one_of
+from mute.estimators.training import TRAINING, GradientTrained, descent, device_of, hold_out, require_torch, seeded
 from mute.flow.ops import in_blocks
 from mute.flow.routing import stratified_sample
 from mute.rivals.projection import Projector
-from mute.rows.validation import check_number, check_whole_number
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +24,7 @@ __all__ = ["LEOPARD", "mmd2"]
 
 # Widths of the kernels, in mean squared distances. Each is half of the one before: its kernel is the square of that.
 _WIDTHS = (4.0, 2.0, 1.0, 0.5, 0.25)
-# Rows whose kernels are held at a time: few enough for the cache.
+# Rows whose kernels are computed at a time: few enough for the cache.
 _BLOCK = 256
 _MOST_WATCHED = 4096
 _TINY = 1e-12
@@ -35,15 +36,16 @@ _PAPER = {"cascaded": True, "pairs": "mean", "validation_fraction": 0.0}
 _AUTHORS = {"pairs": "sum", "validation_fraction": 0.0}
 
 
-class LEOPARD(Projector):
+@dataclass(eq=False, repr=False)
+class LEOPARD(Projector, GradientTrained):
     r"""Orthogonal projection of rank r that matches the laws of the classes in maximum mean discrepancy.
 
     Over matrices :math:`U` of shape (D, r), started at the first r unit vectors, Adam minimises
 
     .. math:: \sum_{i<j} \mathrm{MMD}^2(X_i UU^\top, X_j UU^\top) + \frac{\gamma}{r^2} \|U^\top U - I\|_F^2,
 
-    :math:`X_i` being the rows of class i in a batch (see `mmd2`). The columns are then made exactly orthonormal, which
-    gives the basis :math:`B`, and :math:`x' = BB^\top x`. In the cascaded form :math:`U` is learned within the
+    where :math:`X_i` are the rows of class i in a batch (see `mmd2`). The columns are then made exactly orthonormal,
+    which gives the basis :math:`B`, and :math:`x' = BB^\top x`. In the cascaded form :math:`U` is learned within the
     orthogonal complement of the differences between the class means, so that no linear signal is left to begin with.
 
     Parameters
@@ -56,56 +58,57 @@ class LEOPARD(Projector):
     gamma : float, default=100
         Weight of the orthonormality of `U`.
     pairs : {"sum", "mean"}, default="sum"
-        How the pairs of classes are put together: the authors' sum, or the paper's mean, by which `gamma` weighs
-        K (K - 1) / 2 times as much.
+        The loss is the sum over pairs of classes (the authors) or their mean (the MUtE paper). With the mean, `gamma`
+        weighs K (K - 1) / 2 times as much.
     learning_rate : float, default=5e-4
         Of Adam; a tenth of it from half of the epochs on.
     epochs : int, default=200
     batch_size : int, default=2048
-        A pair of classes of which one has fewer than two rows in a batch is left out of its loss: choose it large
-        enough for the rarest class.
+        A pair of classes counts in a batch if both have two rows there: choose it large enough for the rarest class.
     weight_decay : float, default=0
     validation_fraction : float, default=0.1
-        Share of the rows that is set aside to watch the loss. With 0 all rows are learned from and watched.
+        Share of held-out rows. With 0 the training learns from all rows and watches the same rows.
     patience : int, optional
-        Epochs without gain on the watched rows before training stops, and the best is kept. With None it runs
-        through, as the authors' does.
+        Stop after so many epochs without gain on the watched rows, and keep the best. None never stops early, as in
+        the authors' code.
     device : str, default="auto"
-        Where torch trains.
+        Where torch trains; "auto" takes an accelerator if there is one.
     random_state : int, RandomState or None
         Two fits with the same int give the same projection.
 
     Attributes
     ----------
-    classes_ : array of shape (K,)
-        The labels.
     basis_ : array of shape (D, r)
         Orthonormal basis of what is kept.
     history_ : list of float
         MMD² (sum or mean over pairs, as `pairs` says) of the watched rows after each epoch, at most 4,096 of them.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+    classes_, n_features_in_, feature_names_in_
+        As in `MUtE`.
+
+    See Also
+    --------
+    LEACE : Linear erasure in closed form, as the cascade's first step.
+    TaCo : A projection that drops principal components.
 
     Notes
     -----
     *Guarantees.* :math:`P = BB^\top` is symmetric, idempotent and of rank r, so no row grows. Cascaded, the classes
-    have the same mean on the rows of the fit, and no linear classifier has a lower log loss than a constant there.
+    have the same mean on the training rows, and no linear classifier has a lower log loss than a constant there.
 
-    *Limits.* The objective is not convex and r is given: where the laws differ in more than D - r directions, or Adam
-    stops short, the concept stays readable, so measure it (``mute compare``). The kernels are about as wide as the
+    *Limits.* The objective is not convex and r is given. The concept stays readable if the laws differ in more than
+    D - r directions, or if Adam stops short, so measure it (``mute compare``). The kernels are about as wide as the
     cloud of all rows and see little detail in many dimensions. Nothing but the rank keeps information: directions along
-    which all rows agree are perfect for the objective, and where the first r columns are constant it has nowhere to go
-    from its start. Without the cascade there is no linear guarantee.
+    which all rows agree are perfect for the objective, and if the first r columns are constant, the start has no
+    gradient. Without the cascade there is no linear guarantee.
 
-    *Labels.* Needed to fit, not to transform.
+    *Labels.* Not needed to transform.
 
     *Cost.* For each batch of b rows two products of (b, b) with (b, D) for each pair of classes, and one exponential
     for each pair of rows, in blocks: memory grows with b, not b². A transform takes 2 D r for each row.
 
     *Presets.* "paper-..." are the settings of the MUtE paper as its repository ran them, cascaded and with the mean
     over pairs. The paper says that they are the authors', and for Jigsaw those of DIAL, but the ranks of the repository
-    (200, 200, 10, 150) are others. "authors-..." are the settings of the method's authors, who give two ranks for
-    Bios.
+    (200, 200, 10, 150) are others. "authors-..." are the settings of the method's authors, who give two ranks for Bios.
 
     References
     ----------
@@ -126,6 +129,15 @@ class LEOPARD(Projector):
     array([1., 0., 1.])
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **TRAINING,
+        "rank": COUNT_OR_NONE,
+        "cascaded": FLAG,
+        "gamma": NOT_NEGATIVE,
+        "weight_decay": NOT_NEGATIVE,
+        "pairs": one_of("sum", "mean"),
+        "batch_size": at_least(4),
+    }
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper-glove": {**_GLOVE, **_PAPER, "rank": 200},
         "paper-bios": {**_BIOS, **_PAPER, "rank": 200},
@@ -137,55 +149,26 @@ class LEOPARD(Projector):
         "authors-dial": {**_DIAL, **_AUTHORS, "rank": 15},
     }
 
-    def __init__(
-        self,
-        rank: int | None = None,
-        *,
-        cascaded: bool = False,
-        gamma: float = 100.0,
-        pairs: str = "sum",
-        learning_rate: float = 5e-4,
-        epochs: int = 200,
-        batch_size: int = 2048,
-        weight_decay: float = 0.0,
-        validation_fraction: float = 0.1,
-        patience: int | None = None,
-        device: str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.rank = rank
-        self.cascaded = cascaded
-        self.gamma = gamma
-        self.pairs = pairs
-        self.learning_rate = learning_rate
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.weight_decay = weight_decay
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.device = device
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        check_whole_number("rank", self.rank, or_none=True)
-        check_whole_number("epochs", self.epochs)
-        check_whole_number("batch_size", self.batch_size, least=4)
-        check_whole_number("patience", self.patience, or_none=True)
-        if not isinstance(self.cascaded, bool):
-            raise MuteError(f"cascaded must be True or False, not {self.cascaded!r}")
-        if self.pairs not in ("sum", "mean"):
-            raise MuteError(f'pairs must be "sum" or "mean", not {self.pairs!r}')
-        check_number("gamma", self.gamma, "of at least 0", lambda v: v >= 0)
-        check_number("learning_rate", self.learning_rate, "above 0", lambda v: v > 0)
-        check_number("weight_decay", self.weight_decay, "of at least 0", lambda v: v >= 0)
-        check_number("validation_fraction", self.validation_fraction, "from 0 to below 1", lambda v: 0 <= v < 1)
+    rank: int | None = None
+    _: KW_ONLY
+    cascaded: bool = False
+    gamma: float = 100.0
+    pairs: str = "sum"
+    learning_rate: float = 5e-4
+    epochs: int = 200
+    batch_size: int = 2048
+    weight_decay: float = 0.0
+    validation_fraction: float = 0.1
+    patience: int | None = None
+    device: str = "auto"
+    random_state: Any = None
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         require_torch("LEOPARD")
         space = _without_linear_signal(X, z) if self.cascaded else np.eye(X.shape[1])
         rank = self._rank_within(space)
-        rng = self._generator()
-        U, self.history_ = self._train(_coordinates(X, space), z, rank, rng) if rank else (np.zeros((0, 0)), [])
+        self.history_ = []
+        U = self._find_frame(_coordinates(X, space), z, rank) if rank else np.zeros((0, 0))
         # The eigenvectors of UUᵀ for its r largest eigenvalues.
         self.basis_ = space @ np.linalg.svd(U.astype(np.float64), full_matrices=False)[0]
 
@@ -199,13 +182,11 @@ class LEOPARD(Projector):
             raise MuteError(f"rank must be at most {most}, as many dimensions as {left}, not {self.rank}")
         return int(self.rank)
 
-    def _train(
-        self, rows: NDArray[np.float32], z: NDArray[np.int64], rank: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.float32], list[float]]:
-        """U, not yet orthonormal, and the watched losses."""
+    def _find_frame(self, rows: NDArray[np.float32], z: NDArray[np.int64], rank: int) -> NDArray[np.float32]:
+        """U, not yet orthonormal."""
         import torch
 
-        n_classes = int(z.max()) + 1
+        n_classes, rng = int(z.max()) + 1, self._generator()
         learn, watched = hold_out(z, self.validation_fraction, rng)
         if np.bincount(z[watched], minlength=n_classes).min() < 2:
             learn = watched = np.arange(len(z))
@@ -215,34 +196,23 @@ class LEOPARD(Projector):
         X_watched, k_watched = X[watched], k[watched]
         share = 1.0 if self.pairs == "sum" else 2 / (n_classes * (n_classes - 1))
         unit = torch.eye(rank, device=device)
-        with seeded(int(rng.integers(2**31 - 1))):
+        with seeded(rng):
             frame = torch.nn.Linear(rows.shape[1], rank, bias=False, device=device)
             torch.nn.init.eye_(frame.weight)  # Uᵀ
             optimizer = torch.optim.Adam(frame.parameters(), self.learning_rate, weight_decay=self.weight_decay)
             schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [max(self.epochs // 2, 1)], gamma=0.1)
 
-            def step(x: torch.Tensor, k: torch.Tensor) -> None:
-                optimizer.zero_grad()
+            def loss(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
                 gap = frame.weight @ frame.weight.T - unit
-                loss = share * mmd2(frame(x) @ frame.weight, k, n_classes) + self.gamma / rank**2 * (gap**2).sum()
-                loss.backward()
-                optimizer.step()
+                return share * mmd2(frame(x) @ frame.weight, k, n_classes) + self.gamma / rank**2 * (gap**2).sum()
 
             def watch() -> float:
                 schedule.step()
                 kept = torch.linalg.qr(frame.weight.T).Q
                 return share * float(mmd2(X_watched @ kept, k_watched, n_classes))
 
-            history = train(
-                step,
-                watch,
-                [frame],
-                [X[learn], k[learn]],
-                epochs=self._steps(self.epochs, "epoch"),
-                batch_size=self.batch_size,
-                patience=self.patience,
-            )
-        return frame.weight.detach().cpu().numpy().T, history
+            self._train(descent(loss, optimizer), watch, [frame], [X[learn], k[learn]])
+        return frame.weight.detach().cpu().numpy().T
 
     def _erase(self, X: NDArray) -> NDArray[np.floating]:
         basis = self.basis_.astype(X.dtype, copy=False)
@@ -261,10 +231,7 @@ def _without_linear_signal(X: NDArray, z: NDArray[np.int64]) -> NDArray[np.float
 
 
 def _coordinates(X: NDArray, space: NDArray[np.float64]) -> NDArray[np.float32]:
-    """The rows in a basis of the space, about their mean and in units of their spread, which MMD does not see.
-
-    Both are what keeps squared distances exact in single precision.
-    """
+    """The rows in a basis of the space, centred and scaled: exact in single precision, and the same to MMD."""
     rows = (X - X.mean(axis=0, dtype=np.float64).astype(X.dtype)) @ space.astype(X.dtype)
     spread = np.sqrt((rows.astype(np.float64) ** 2).sum(axis=1).mean())
     return (rows / (spread or 1.0)).astype(np.float32)
@@ -281,16 +248,8 @@ def mmd2(Y: torch.Tensor, z: torch.Tensor, n_classes: int) -> torch.Tensor:
     with c = 1/4, 1/2, 1, 2, 4 and w the mean squared distance of two rows of the pair, which counts as a constant in
     the gradient. Where two classes have the same law its mean is 0, so it can be negative.
 
-    Parameters
-    ----------
-    Y : tensor of shape (n, D)
-        Has a gradient, of first order. It is computed on the way, in blocks, from products of matrices.
-    z : tensor of shape (n,)
-        Codes 0 .. `n_classes` - 1. A pair of which one class has fewer than two rows is left out.
-
-    Returns
-    -------
-    tensor of shape ()
+    `Y` has shape (n, D); `z` are codes 0 .. `n_classes` - 1 of shape (n,). A pair of classes is left out if one of them
+    has fewer than two rows. The gradient, of first order, is computed on the way, in blocks, from products of matrices.
     """
     import torch
 

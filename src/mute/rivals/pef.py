@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError, warn_weak_result
 from mute.estimators.base import ConceptEstimator
+from mute.estimators.settings import COUNT, POSITIVE, one_of
 from mute.flow.network import Network
-from mute.rows.validation import check_number, check_whole_number
 
 __all__ = ["PEF"]
 
@@ -25,12 +26,13 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: its multi
 _BLOCK = 256
 
 
+@dataclass(eq=False, repr=False)
 class PEF(ConceptEstimator):
     r"""Perfect erasure functions: each class is coupled with one output law on finitely many atoms.
 
     Class k has atoms with the law :math:`P_k`. A coupling :math:`J_k` of :math:`P_k` with a law Q that all classes
-    share says how the atoms of class k spread over the outputs: whatever the class, the output has the law Q. With
-    H for entropy, the output keeps
+    share says how the atoms of class k spread over the outputs: the output has the law Q in every class. With H for
+    entropy, the output keeps
 
     .. math:: I(X; f(X)) = H(Q) - \sum_k \pi_k H(J_k) + \sum_k \pi_k H(P_k) \le H(X \mid Z)
 
@@ -40,20 +42,20 @@ class PEF(ConceptEstimator):
     Parameters
     ----------
     n_atoms : int or "auto", default="auto"
-        Atoms of each class, at most. A class with no more distinct rows than that has just those as atoms, which is
-        the authors' setting. Otherwise they are centres of k-means, which lie much nearer to the rows than as many
+        The most atoms of each class. A class with no more distinct rows than that has its rows as atoms, which is the
+        authors' setting. Otherwise the atoms are centres of k-means, which lie much nearer to the rows than as many
         rows drawn at random. "auto" takes one atom for every 20 rows, but at least 10 and at most 1000.
     probabilities : {"share", "kde"}, default="share"
-        The law of the atoms of a class: the share of its rows that are nearest to each, with which the classes have
-        the same output law on the rows of the fit; or, as the authors, a Gaussian kernel density of its rows at each
-        atom, with which they have it only as far as densities happen to agree with shares.
+        The law of the atoms of a class. "share": the share of its rows that are nearest to each, which gives the
+        classes the same output law on the training rows. "kde" (the authors): a Gaussian kernel density of its rows at
+        each atom, which does so only as far as densities agree with shares.
     bandwidth : float, default=0.5
         Of the kernel density.
     draw : {"row", "copy"}, default="row"
-        Where the random number comes from that chooses among the outputs of an atom. "row": from the values of the
-        row, so that a row has the same output in any batch, and equal rows have equal outputs. "copy": also from how
-        many equal rows of its atom come before it in the call, so that copies spread as the coupling says. Where rows
-        repeat (a finite support) only "copy" erases; there the copies must come in one call.
+        Source of the random number that chooses among the outputs of an atom. "row": the values of the row, so that a
+        row has the same output in any batch, and equal rows have equal outputs. "copy": also the number of equal rows
+        of its atom that come before it in the call, so that copies spread as the coupling says. If rows repeat (a
+        finite support) only "copy" erases, and the copies must come in one call.
     random_state : int, RandomState or None
         Two fits with the same int give the same eraser.
 
@@ -75,20 +77,24 @@ class PEF(ConceptEstimator):
     seed_ : int
         Of the draws.
 
+    See Also
+    --------
+    MUtE : Bijections between the classes in place of finitely many atoms.
+
     Notes
     -----
-    *Guarantees.* Given the class, and with probabilities by share, every class has the same output law on the rows
-    of the fit, up to the error of as many random draws. Where the laws of the classes are equal up to the order of
-    their atoms, the map is a bijection of atoms given the class, and `utility_` reaches `bound_`.
+    *Guarantees.* Given the class, and with probabilities by share, every class has the same output law on the training
+    rows, up to the error of as many random draws. If the laws of the classes are equal up to the order of their atoms,
+    the map is a bijection of atoms given the class, and `utility_` reaches `bound_`.
 
-    *Limits.* Outputs are atoms: of a row, only its nearest atom has a say, and at most log A nats of it stay. New rows
-    fall to the atoms in other shares than the rows of the fit, the more so the fewer rows an atom has, and that shows
+    *Limits.* Outputs are atoms: of a row, only its nearest atom counts, and at most log A nats of it stay. Unseen rows
+    fall to the atoms in other shares than the training rows, the more so the fewer rows an atom has, and that shows
     in their outputs. The greedy coupling is not always that of least entropy. The authors' search for a better Q by
     Bayesian optimisation is left out: it has as many dimensions as there are atoms.
 
     *Labels.* Not needed, but the guarantee needs them. Without labels a row takes the nearest atom of all classes,
-    which also decides its class; where classes overlap, many rows take the coupling of another class and leak.
-    ``fit_transform`` goes without labels.
+    which also decides its class; if classes overlap, many rows take the coupling of another class and leak.
+    ``fit_transform`` uses no labels.
 
     *Cost.* k-means on up to 20 rows for each atom; K² couplings, each one sort; to transform, one distance to every
     atom.
@@ -113,6 +119,12 @@ class PEF(ConceptEstimator):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_atoms": [*COUNT, *one_of("auto")],
+        "probabilities": one_of("share", "kde"),
+        "bandwidth": POSITIVE,
+        "draw": one_of("row", "copy"),
+    }
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "authors-synthetic": {"n_atoms": 50, "probabilities": "kde", "bandwidth": 0.5, "draw": "copy"},
     }
@@ -121,34 +133,15 @@ class PEF(ConceptEstimator):
         "atom_class_": "A",
         "law_": "A",
         "couplings_": "E triple",
-        "utility_": "plain",
-        "bound_": "plain",
-        "seed_": "plain",
+        **dict.fromkeys(("utility_", "bound_", "seed_"), "plain"),
     }
 
-    def __init__(
-        self,
-        n_atoms: int | str = "auto",
-        *,
-        probabilities: str = "share",
-        bandwidth: float = 0.5,
-        draw: str = "row",
-        random_state: Any = None,
-    ) -> None:
-        self.n_atoms = n_atoms
-        self.probabilities = probabilities
-        self.bandwidth = bandwidth
-        self.draw = draw
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        if self.n_atoms != "auto":
-            check_whole_number("n_atoms", self.n_atoms, also='"auto" or ')
-        if self.probabilities not in ("share", "kde"):
-            raise MuteError(f'probabilities must be "share" or "kde", not {self.probabilities!r}')
-        if self.draw not in ("row", "copy"):
-            raise MuteError(f'draw must be "row" or "copy", not {self.draw!r}')
-        check_number("bandwidth", self.bandwidth, "above 0", lambda v: v > 0)
+    n_atoms: int | str = "auto"
+    _: KW_ONLY
+    probabilities: str = "share"
+    bandwidth: float = 0.5
+    draw: str = "row"
+    random_state: Any = None
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         rng = self._generator()

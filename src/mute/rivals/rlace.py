@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.estimators.settings import BETWEEN_0_AND_1, COUNT, COUNT_OR_NONE, FROM_0_BELOW_1, NOT_NEGATIVE, POSITIVE
 from mute.estimators.training import hold_out
 from mute.flow.routing import stratified_sample
 from mute.rivals.projection import Projector, class_accuracy
 from mute.rows.threads import single_threaded_blas
-from mute.rows.validation import check_number, check_whole_number
 
-__all__ = ["RLACE", "FantopePoint", "Rules", "play", "project_onto_fantope"]
+__all__ = ["GAME", "RLACE", "FantopePoint", "play", "project_onto_fantope"]
 
 # Rows are scaled to this mean squared length, so that a step means the same on all data. At 1 a weak concept takes
 # tens of thousands of steps to be found, at the number of columns the steps are noisy (300 columns).
@@ -37,13 +37,7 @@ def project_onto_fantope(values: NDArray, rank: int, counts: NDArray | None = No
     :math:`\min(\max(\lambda_i - \tau, 0), 1)`, with the :math:`\tau` that gives them the sum k. That sum is piecewise
     linear in :math:`\tau`, with corners at :math:`\lambda_i` and :math:`\lambda_i - 1`, so no search is needed.
 
-    Parameters
-    ----------
-    values : array of shape (r,)
-    rank : int
-        At most the number of eigenvalues.
-    counts : array of shape (r,), optional
-        How often each eigenvalue occurs; once when None.
+    `counts` says how often each eigenvalue occurs; once when None. There are at least `rank` of them.
 
     Examples
     --------
@@ -61,18 +55,9 @@ def project_onto_fantope(values: NDArray, rank: int, counts: NDArray | None = No
 class FantopePoint:
     """P = U diag(values) Uᵀ + rest (I - U Uᵀ), in the Fantope of `rank`.
 
-    Kept in this form because the game's points have few eigenvalues apart from one that all others share (mostly 0),
-    and its gradients have rank 2 K at most: a step costs D r² instead of the D³ of a full eigendecomposition, and
-    gives the same.
-
-    Attributes
-    ----------
-    rank : int
-    vectors : array of shape (D, r)
-        U, orthonormal.
-    values : array of shape (r,)
-        Ascending; r is at least `rank`.
-    rest : float
+    The game's points have few eigenvalues apart from one that all others share (mostly 0), and its gradients have rank
+    2 K at most. In this form a step costs D r² instead of the D³ of a full eigendecomposition, and gives the same.
+    `vectors` U (D, r) are orthonormal, `values` (r,) ascend, and r is at least `rank`.
     """
 
     rank: int
@@ -118,47 +103,25 @@ class FantopePoint:
         return self.vectors[:, -self.rank :]
 
 
-@dataclass(frozen=True)
-class Rules:
-    """How the game is played; the fields are settings of `RLACE`."""
-
-    batch_size: int
-    learning_rate: float
-    weight_decay: float
-    tolerance: float
-    evaluate_every: int
-    patience: int | None
-    validation_fraction: float
-    momentum: float = 0.0
-
-    @classmethod
-    def of(cls, estimator: Any) -> Rules:
-        """Those that the settings of an estimator name."""
-        names = [field.name for field in fields(cls) if hasattr(estimator, field.name)]
-        return cls(**{name: getattr(estimator, name) for name in names})
-
-    def check(self) -> None:
-        check_whole_number("batch_size", self.batch_size)
-        check_whole_number("evaluate_every", self.evaluate_every)
-        check_whole_number("patience", self.patience, or_none=True)
-        check_number("learning_rate", self.learning_rate, "above 0", lambda v: v > 0)
-        check_number("weight_decay", self.weight_decay, "of at least 0", lambda v: v >= 0)
-        check_number("momentum", self.momentum, "from 0 to below 1", lambda v: 0 <= v < 1)
-        check_number("tolerance", self.tolerance, "of at least 0", lambda v: v >= 0)
-        check_number("validation_fraction", self.validation_fraction, "between 0 and 1", lambda v: 0 < v < 1)
+# What the settings of the game may be.
+GAME: dict[str, list[Any]] = {
+    "batch_size": COUNT,
+    "learning_rate": POSITIVE,
+    "weight_decay": NOT_NEGATIVE,
+    "tolerance": NOT_NEGATIVE,
+    "evaluate_every": COUNT,
+    "patience": COUNT_OR_NONE,
+    "validation_fraction": BETWEEN_0_AND_1,
+}
 
 
 def play(
-    X: NDArray, z: NDArray[np.int64], rank: int, rules: Rules, rounds: Iterable[Any], rng: np.random.Generator
+    X: NDArray, z: NDArray[np.int64], rank: int, rules: RLACE, rounds: Iterable[Any], rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], list[float]]:
-    """Play the game on rows and codes 0 .. K - 1.
+    """Play the game on rows and codes 0 .. K - 1, by the settings of `rules`.
 
-    Returns
-    -------
-    basis : array of shape (D, rank)
-        The rounded projection with the highest loss of fresh classifiers on rows set aside.
-    history : list of float
-        That loss after each round.
+    Returns the rounded projection with the highest loss of fresh classifiers on held-out rows, as a basis of shape
+    (D, rank), and that loss after each round.
     """
     X = X - X.mean(axis=0)
     squares = float((X**2).sum(dtype=np.float64))
@@ -187,7 +150,7 @@ def play(
 class _Players:
     """The projection, which ascends the loss, and the linear classifier, which descends it."""
 
-    def __init__(self, X: NDArray, z: NDArray, rank: int, rules: Rules, rng: np.random.Generator) -> None:
+    def __init__(self, X: NDArray, z: NDArray, rank: int, rules: RLACE, rng: np.random.Generator) -> None:
         K = int(z.max()) + 1
         self.X, self.rules, self.rng = X, rules, rng
         # One logit for two classes, else one for each.
@@ -235,6 +198,7 @@ def _judge(X: NDArray, z: NDArray, learn: NDArray, watch: NDArray) -> tuple[floa
     return float(loss), class_accuracy(z[watch], classifier.classes_[chances.argmax(axis=1)])
 
 
+@dataclass(eq=False, repr=False)
 class RLACE(Projector):
     r"""Relaxed linear adversarial concept erasure.
 
@@ -257,50 +221,51 @@ class RLACE(Projector):
     momentum : float, default=0.0
         Of the classifier.
     tolerance : float, default=0.0015
-        Stop once fresh classifiers are less than this above naming one class, in mean accuracy over the classes.
+        Stop once the balanced accuracy of fresh classifiers is less than this above chance.
     evaluate_every : int, default=1000
         Steps between two evaluations, in which a fresh logistic regression learns on erased rows.
     patience : int, optional
-        Evaluations without a new best before it gives up; with None it never does, as in the authors' code.
+        Stop after so many evaluations without a new best. None never stops early, as in the authors' code.
     validation_fraction : float, default=0.1
-        Share of the rows set aside, on which the fresh classifiers are measured.
+        Share of held-out rows, on which the fresh classifiers are measured.
     random_state : int, RandomState or None
         Two fits with the same int give the same eraser.
 
     Attributes
     ----------
-    classes_ : array of shape (K,)
-        The labels.
     basis_ : array of shape (D, k)
         V, orthonormal.
     history_ : list of float
-        Loss of the fresh classifier after each round, on rows set aside. The highest was kept.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+        Loss of the fresh classifier after each round, on held-out rows. The highest was kept.
+    classes_, n_features_in_, feature_names_in_
+        As in `MUtE`.
+
+    See Also
+    --------
+    LEACE : Linear erasure in closed form, with the least change of the rows.
+    KernelErasure : The same game on kernel features.
 
     Notes
     -----
-    It differs from the authors' code as follows. Fresh classifiers are judged on rows set aside, not on those they
-    learned from, and with equal weight for each class, so that a rare class counts. They are one converged logistic
-    regression instead of three runs by stochastic gradient. Rows are centred and divided by one number for the game,
-    without which the learning rate would mean something else on each data set. P is kept as a few eigenvectors, which
-    gives the same steps at a cost of D r² instead of D³, so that no reduction to principal components is needed; torch
-    is not needed either.
-
     *Guarantees.* The map is an orthogonal projector of rank D - k. The value of the game is known: no projection makes
-    the loss higher than that of the best constant answer, and one reaches it just if its span holds all differences of
-    the class means. With k = K - 1 the game therefore seeks the span of those differences.
+    the loss higher than that of the best constant answer, and a projection reaches it exactly if its span contains all
+    differences of the class means. With k = K - 1 the game therefore seeks the span of those differences.
 
-    *Limits.* That span is approached by noisy steps, not reached (`LEACE` has linear erasure in closed form, with the
-    least change of the rows). Least so in directions in which the rows hardly vary: what is left there, a classifier
-    with very large weights can read, which neither the game nor its evaluation has. Nothing is promised against other
-    than linear classifiers. With fewer directions than the class means span, some of the concept stays; with more,
-    the rest is arbitrary.
+    *Limits.* Noisy steps approach that span and do not reach it, least of all in directions in which the rows hardly
+    vary. A classifier with very large weights can read what is left there; neither the game nor its evaluation has such
+    a classifier. Nothing is promised against classifiers that are not linear. With fewer directions than the class
+    means span, some of the concept stays; with more, the rest is arbitrary.
 
     *Labels.* Not needed to transform.
 
     *Cost.* About a millisecond a step, for hundreds of columns, and a logistic regression each round; two products of
     (n, D) with (D, k) to transform.
+
+    *Differences from the authors' code.* Fresh classifiers are judged on held-out rows, not on those they learned from,
+    and with equal weight for each class, so that a rare class counts. They are one converged logistic regression
+    instead of three runs by stochastic gradient. Rows are centred and divided by one number for the game; otherwise the
+    learning rate would mean something else on each data set. P is kept as a few eigenvectors, which gives the same
+    steps at a cost of D r² instead of D³, without a reduction to principal components and without torch.
 
     References
     ----------
@@ -317,46 +282,33 @@ class RLACE(Projector):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **GAME,
+        "n_iterations": COUNT,
+        "rank": COUNT_OR_NONE,
+        "momentum": FROM_0_BELOW_1,
+    }
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "authors-glove": {"n_iterations": 50_000, "weight_decay": 1e-5, "tolerance": 0.002},
         "authors-bios": {"n_iterations": 60_000, "batch_size": 256, "momentum": 0.9},
     }
 
-    def __init__(
-        self,
-        rank: int | None = None,
-        *,
-        n_iterations: int = 75_000,
-        batch_size: int = 128,
-        learning_rate: float = 0.005,
-        weight_decay: float = 1e-4,
-        momentum: float = 0.0,
-        tolerance: float = 0.0015,
-        evaluate_every: int = 1000,
-        patience: int | None = None,
-        validation_fraction: float = 0.1,
-        random_state: Any = None,
-    ) -> None:
-        self.rank = rank
-        self.n_iterations = n_iterations
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.momentum = momentum
-        self.tolerance = tolerance
-        self.evaluate_every = evaluate_every
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        check_whole_number("rank", self.rank, or_none=True)
-        check_whole_number("n_iterations", self.n_iterations)
-        Rules.of(self).check()
+    rank: int | None = None
+    _: KW_ONLY
+    n_iterations: int = 75_000
+    batch_size: int = 128
+    learning_rate: float = 0.005
+    weight_decay: float = 1e-4
+    momentum: float = 0.0
+    tolerance: float = 0.0015
+    evaluate_every: int = 1000
+    patience: int | None = None
+    validation_fraction: float = 0.1
+    random_state: Any = None
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         rank = min(int(z.max()), X.shape[1]) if self.rank is None else self.rank
         if rank > X.shape[1]:
             raise MuteError(f"rank must be at most the number of columns, {X.shape[1]}, not {rank}")
         rounds = self._steps(math.ceil(self.n_iterations / self.evaluate_every), "round")
-        self.basis_, self.history_ = play(X, z, rank, Rules.of(self), rounds, self._generator())
+        self.basis_, self.history_ = play(X, z, rank, self, rounds, self._generator())

@@ -1,8 +1,9 @@
-"""TaCo: drop the principal components that a probe of the concept relies on."""
+"""TaCo: drop the principal components that a network uses to read the concept."""
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -11,23 +12,31 @@ from numpy.typing import NDArray
 from mute.errors import MuteError, warn_weak_result
 from mute.estimators.base import WithTask
 from mute.estimators.moments import Moments
+from mute.estimators.settings import BETWEEN_0_AND_1, COUNT, COUNT_OR_NONE, FLAG, WHOLE, at_least, one_of
 from mute.estimators.training import hold_out
 from mute.flow.network import Network
 from mute.flow.routing import MAX_ROWS, NetworkRouter, fit_network, stratified_sample
 from mute.rows.interrupts import interruptible
-from mute.rows.validation import check_number, check_whole_number
 
 __all__ = ["TaCo"]
 
 _HIDDEN = 128
-# With fewer rows of a class set aside, a fresh probe could not tell anything from chance.
+_PAPER: dict[str, Any] = {
+    "n_components": 100,
+    "n_samples": 2000,
+    "epochs": 50,
+    "response": "margin",
+    "keep_mean": False,
+}
+# With fewer held-out rows of a class, a leak could not be distinguished from chance.
 _FEWEST_FOR_AUTO = 20
 # Numbers in the largest array of the index computation: small enough for the processor's cache.
 _BLOCK = 2**18
 
 
+@dataclass(eq=False, repr=False)
 class TaCo(WithTask):
-    r"""Targeted concept erasure: the principal components that tell the concept are dropped.
+    r"""Targeted concept erasure: drop the principal components that reveal the concept.
 
     Rows are written in r principal components, :math:`x - \mu = u W + \text{rest}`, and a network learns to read the
     concept from x. The components are masked by amounts :math:`m \in [0, 1)^r`, so that the network sees
@@ -40,30 +49,29 @@ class TaCo(WithTask):
     components with the largest index are dropped, and so is the rest: :math:`f(x) = \mu + \sum_{kept} u_c W_c`.
 
     With the labels of a task, components are dropped in the order of :math:`\arctan(S_i^Y / S_i^Z)`, the smallest
-    first: those that tell much of the concept for the little that they tell of the task.
+    first: components that say much of the concept and little of the task.
 
     Parameters
     ----------
     n_components : int, default=20
         r; at most the rank of the rows.
     n_drop : int or "auto", default="auto"
-        How many components are dropped, at most r - 1. The authors try 1 to r - 1 and let the reader choose; "auto"
-        sets rows aside and drops the least number with which a fresh network, trained on the other rows, comes within
-        two standard errors of chance on these, or else r - 1. The more is dropped, the less can be told, so that
-        number is found by bisection.
+        How many components are dropped, at most r - 1. The authors try 1 to r - 1 and let the reader choose. "auto"
+        drops the least number with which a fresh network, trained on the other rows, comes within two standard errors
+        of chance on held-out rows, or else r - 1; bisection finds that number.
     n_masks : int, default=50
         q.
     n_samples : int, default=10000
         Rows to average the indices over, at most.
     response : {"logit", "margin"}, default="logit"
-        The network's response: the centred logit of the row's true class, or, as the authors, the lead of the largest
+        The network's response: the centred logit of the row's true class, or (the authors) the lead of the largest
         logit over the second, which does not say which class leads.
     epochs : int, optional
-        For which the networks are trained. With None, until the loss on rows set aside no longer falls.
+        Epochs of training the networks. With None, until the loss on held-out rows no longer falls.
     keep_mean : bool, default=True
         Put the mean back into the outputs. The authors leave it out.
     validation_fraction : float, default=0.2
-        Share of the rows that "auto" sets aside.
+        Share of the rows that "auto" holds out.
     random_state : int, RandomState or None
         Two fits with the same int give the same eraser.
 
@@ -81,27 +89,31 @@ class TaCo(WithTask):
         1 for the components that are kept, 0 for the others.
     n_drop_ : int
     leaks_ : list
-        What "auto" saw: for each number of drops tried, that number, the balanced accuracy of the fresh network above
-        chance, and its standard error.
+        What "auto" measured: for each number of drops tried, that number, the leak to the fresh network, and its
+        standard error.
+
+    See Also
+    --------
+    LEOPARD : A projection that makes the laws of the classes equal.
+    INLP : A projection off the weights of linear classifiers.
 
     Notes
     -----
     *Guarantees.* The map is affine, an orthogonal projection of rank r - n_drop about the mean, and the same for all
     classes.
 
-    *Limits.* No law is made equal: what the kept components tell of the concept stays, and after a fixed number of
-    drops that may be much. The network serves for the ranking only. Variance beyond the r components is lost whatever
-    the concept, which is most of the damage on wide embeddings. Columns should be of like scale, as for any use of
-    principal components.
+    *Limits.* No law is made equal: what the kept components say of the concept stays, and after a fixed number of
+    drops that may be much. The network serves for the ranking only. Variance beyond the r components is lost, which is
+    most of the damage on wide embeddings. Columns should be of like scale, as for any use of principal components.
 
     *Labels.* Not needed to transform.
 
     *Cost.* One network for the concept and one for the task, and n_samples · n_masks · (r + 1) passes through each;
     "auto" adds about log2 r networks.
 
-    The authors' network has dropout and batches of 2048; this one has batches of 200 and no dropout, and unless
-    `epochs` are given it is stopped early instead. Their principal components also see the rows for validation and
-    test; these see only the rows to learn from.
+    *Differences from the authors' code.* Their network has dropout and batches of 2048; this one has batches of 200 and
+    no dropout, and is stopped early unless `epochs` are given. Their principal components also see the rows for
+    validation and test; these see only the rows to learn from.
 
     References
     ----------
@@ -122,69 +134,45 @@ class TaCo(WithTask):
     array([1., 0., 1., 1.])
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_components": COUNT,
+        "n_drop": [*WHOLE, *one_of("auto")],
+        "n_masks": at_least(2),
+        "n_samples": COUNT,
+        "response": one_of("logit", "margin"),
+        "epochs": COUNT_OR_NONE,
+        "keep_mean": FLAG,
+        "validation_fraction": BETWEEN_0_AND_1,
+    }
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         # The paper tries 5, 10, ..., 95 drops; its repository's configuration has 1.
-        "paper": {"n_components": 100, "n_samples": 2000, "epochs": 50, "response": "margin", "keep_mean": False},
-        "paper-repository": {
-            "n_components": 100,
-            "n_drop": 1,
-            "n_samples": 2000,
-            "epochs": 50,
-            "response": "margin",
-            "keep_mean": False,
-        },
+        "paper": _PAPER,
+        "paper-repository": {**_PAPER, "n_drop": 1},
         "authors": {"n_components": 20, "n_samples": 10_000, "epochs": 100, "response": "margin", "keep_mean": False},
     }
     _STORED: ClassVar[dict[str, str]] = {
         "mean_": "D",
         "components_": "r D",
         "kept_": "r",
-        "indices_": "plain",
-        "task_indices_": "plain",
-        "leaks_": "plain",
+        **dict.fromkeys(("indices_", "task_indices_", "leaks_"), "plain"),
     }
 
-    def __init__(
-        self,
-        *,
-        n_components: int = 20,
-        n_drop: int | str = "auto",
-        n_masks: int = 50,
-        n_samples: int = 10_000,
-        response: str = "logit",
-        epochs: int | None = None,
-        keep_mean: bool = True,
-        validation_fraction: float = 0.2,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.n_drop = n_drop
-        self.n_masks = n_masks
-        self.n_samples = n_samples
-        self.response = response
-        self.epochs = epochs
-        self.keep_mean = keep_mean
-        self.validation_fraction = validation_fraction
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        check_whole_number("n_components", self.n_components)
-        if self.n_drop != "auto":
-            check_whole_number("n_drop", self.n_drop, 0, also='"auto" or ')
-        check_whole_number("n_masks", self.n_masks, 2)
-        check_whole_number("n_samples", self.n_samples)
-        check_whole_number("epochs", self.epochs, or_none=True)
-        if self.response not in ("logit", "margin"):
-            raise MuteError(f'response must be "logit" or "margin", not {self.response!r}')
-        if not isinstance(self.keep_mean, bool | np.bool_):
-            raise MuteError(f"keep_mean must be True or False, not {self.keep_mean!r}")
-        check_number("validation_fraction", self.validation_fraction, "between 0 and 1", lambda v: 0 < v < 1)
+    _: KW_ONLY
+    n_components: int = 20
+    n_drop: int | str = "auto"
+    n_masks: int = 50
+    n_samples: int = 10_000
+    response: str = "logit"
+    epochs: int | None = None
+    keep_mean: bool = True
+    validation_fraction: float = 0.2
+    random_state: Any = None
 
     def _learn(self, X: NDArray, z: NDArray, task: NDArray | None = None) -> None:
         rng = self._generator()
         learn, held = self._set_aside(z, rng)
         self.mean_, self.components_, scale = principal_components(X[learn], self.n_components)
-        # Coded anew: a rare class of the task may have all its rows set aside.
+        # Coded anew: all rows of a rare class of the task may be held out.
         targets = [np.unique(labels[learn], return_inverse=True)[1] for labels in (z, task) if labels is not None]
         indices = self._measure(X[learn], targets, scale, rng)
         self.indices_ = indices[0].tolist()
@@ -235,7 +223,7 @@ class TaCo(WithTask):
     def _least_drop(
         self, X: NDArray, z: NDArray, learn: NDArray, held: NDArray, order: NDArray, rng: np.random.Generator
     ) -> int:
-        """The least number of drops with which a fresh network is at chance on the held rows, or else all but one."""
+        """The least number of drops with which a fresh network is at chance on held-out rows, or else all but one."""
         U = (X - self.mean_.astype(X.dtype)) @ self.components_[order].T.astype(X.dtype)
         low, high = 0, len(order) - 1
         while low < high:
@@ -255,13 +243,13 @@ class TaCo(WithTask):
         if not np.allclose(W @ W.T, np.eye(len(W)), rtol=0, atol=1e-8):
             raise MuteError("its components are not orthonormal")
         if not np.isin(self.kept_, (0, 1)).all():
-            raise MuteError("its kept components are not told by 0 and 1")
+            raise MuteError("its kept components are not marked by 0 and 1")
 
 
 def principal_components(X: NDArray, most: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Mean, principal components (orthonormal rows, at least one) and the root mean variance of the columns."""
     moments = Moments(1, X.shape[1], "pooled")
-    moments.add(X, np.zeros(len(X), np.int64))
+    moments.add(X)
     values, vectors = np.linalg.eigh(moments.covariance)
     rank = int((values > max(values[-1], 0) * len(values) * np.finfo(X.dtype).eps).sum())
     scale = float(np.sqrt(max(values.mean(), 0)))
@@ -289,7 +277,7 @@ def fit_probe(X: NDArray, labels: NDArray, epochs: int | None, rng: np.random.Ge
 
 
 def leak_of(U: NDArray, z: NDArray, learn: NDArray, held: NDArray, rng: np.random.Generator) -> tuple[float, float]:
-    """Balanced accuracy above chance, on the held rows, of a network that learns on the others; its standard error."""
+    """Balanced accuracy above chance, on held-out rows, of a network that learns on the others; its standard error."""
     from sklearn.metrics import balanced_accuracy_score
 
     U = U / np.maximum(U[learn].std(axis=0), np.finfo(U.dtype).tiny)

@@ -347,28 +347,10 @@ def check_length(labels: NDArray, n_rows: int, name: str) -> None:
 
 def check_parameters(estimator: Any) -> None:
     """Refuse settings that the estimator's ``_parameter_constraints`` (scikit-learn's way) do not allow."""
-    from sklearn.utils._param_validation import validate_parameter_constraints
-
-    allowed = estimator._parameter_constraints
-    settings = {
-        # scikit-learn takes True for the number 1.
-        name: _Shown(value) if isinstance(value, bool) and "boolean" not in allowed.get(name, ["boolean"]) else value
-        for name, value in estimator.get_params(deep=False).items()
-    }
     try:
-        validate_parameter_constraints(allowed, settings, caller_name=type(estimator).__name__)
+        estimator._validate_params()
     except ValueError as error:
         raise MuteError(str(error)) from error
-
-
-class _Shown:
-    """Something that fits no constraint and looks like a given value."""
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def __repr__(self) -> str:
-        return repr(self._value)
 
 
 def check_whole_number(name: str, value: Any, least: int = 1, *, or_none: bool = False, also: str = "") -> None:

@@ -1,17 +1,16 @@
 """Methods that move rows from one class to another, on the interface of the erasers."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from mute.estimators.registry import HOMES, class_of
+from mute.estimators.lazy import lazy_exports
+from mute.estimators.registry import HOMES
 
-__all__ = sorted(name for name, home in HOMES.items() if home.startswith("mute.steering."))
+if TYPE_CHECKING:
+    from mute.steering.gaussian_cfr import GaussianCFR
+    from mute.steering.linear_ot import LinearOT
+    from mute.steering.linear_surrogate import LinearSurrogate
+    from mute.steering.mean_difference import MeanDifference
 
+__all__ = ["GaussianCFR", "LinearOT", "LinearSurrogate", "MeanDifference"]
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'mute.steering' has no attribute {name!r}")
-    return class_of(name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(__name__, {name: HOMES[name] for name in __all__})

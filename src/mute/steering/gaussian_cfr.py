@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,13 +12,14 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.estimators.base import ConceptEstimator
 from mute.estimators.moments import Moments, inverse_root, least_squares, root
-from mute.rows.validation import check_number, check_whole_number
+from mute.estimators.settings import FROM_0_BELOW_1, NOT_NEGATIVE, WHOLE, one_of
 
 __all__ = ["GaussianCFR"]
 
 _BLOCK = 8192
 
 
+@dataclass(eq=False, repr=False)
 class GaussianCFR(ConceptEstimator):
     r"""Counterfactuals that predict the coordinates of the concept from the rest of a row.
 
@@ -40,10 +42,9 @@ class GaussianCFR(ConceptEstimator):
         Directions whose singular value in :math:`\Sigma_{xz}` is below this share of the largest do not count.
     n_draws : int, default=0
         With 0 counterfactuals have no noise. Else they get the mean of so many draws of :math:`\varepsilon_j`, which
-        vanishes as these become many; 1 gives them the spread of the target class.
+        vanishes with many draws; 1 gives counterfactuals the spread of the target class.
     random_state : int, RandomState or None
-        For the draws. They are a function of it and of the row alone, whatever rows are given along with it, and equal
-        rows have equal draws.
+        For the draws. A draw depends on `random_state` and the row alone; equal rows have equal draws.
 
     Attributes
     ----------
@@ -56,7 +57,7 @@ class GaussianCFR(ConceptEstimator):
     slopes_, intercepts_ : arrays of shape (K, r, D) and (K, r)
         :math:`\nu_j` is ``slopes_[j] @ (x - mean_) + intercepts_[j]``, which sees nothing of x but Px.
     noise_ : array of shape (K, r, r)
-        Covariance of :math:`\varepsilon_j`, from the rows of the fit (divided by their number).
+        Covariance of :math:`\varepsilon_j`, from the training rows (divided by their number).
     projection_ : array of shape (D, D)
         The projector P = I - ``basis_.T @ coordinates_``.
     seed_ : int
@@ -64,22 +65,27 @@ class GaussianCFR(ConceptEstimator):
     classes_, n_features_in_, feature_names_in_
         As in `MUtE`.
 
+    See Also
+    --------
+    LinearOT : Moves a whole row, by its class.
+    LEACE : The erasure of ``variant="leace"``, with shrinkage.
+
     Notes
     -----
-    *Guarantees.* Erased rows keep the mean of all rows and, on the rows of the fit, have no covariance with the labels
+    *Guarantees.* Erased rows keep the mean of all rows and, on the training rows, have no covariance with the labels
     beyond what `tolerance` leaves in: no linear classifier beats a constant there. Counterfactuals differ from the row
     along the span only, in at most K - 1 coordinates; without noise, the second of two replaces the first. On the rows
-    of class j they err by zero on average, and where the model is true they are the expected counterfactual.
+    of class j they err by zero on average; if the model is true they are the expected counterfactual.
 
-    *Limits.* Only what is linear is erased or moved: covariances and shapes elsewhere still tell the class. Without
+    *Limits.* Only what is linear is erased or moved: covariances and shapes elsewhere still reveal the class. Without
     noise counterfactuals vary less than the target class, and a row moved to its own class is not itself. The
     regressions have D inputs: in a class of fewer than some 20 D rows they fit noise, and `noise_` is too small.
 
-    *Labels.* Not needed, neither to transform nor for counterfactuals.
+    *Labels.* Neither erasure nor counterfactuals need labels.
 
     *Cost.* O(nD² + KD³) to fit, O(nDK) to transform. Draws take some 30 µs a row.
 
-    Presets: "authors" is without noise, "authors-stochastic" takes the mean of 20 draws.
+    *Presets.* "authors" is without noise, "authors-stochastic" takes the mean of 20 draws.
 
     References
     ----------
@@ -103,6 +109,12 @@ class GaussianCFR(ConceptEstimator):
            [ 5., -1.]])
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "variant": one_of("orthogonal", "leace"),
+        "ridge": NOT_NEGATIVE,
+        "tolerance": FROM_0_BELOW_1,
+        "n_draws": WHOLE,
+    }
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"authors": {}, "authors-stochastic": {"n_draws": 20}}
     _STORED: ClassVar[dict[str, str]] = {
         "mean_": "D",
@@ -114,35 +126,12 @@ class GaussianCFR(ConceptEstimator):
         "seed_": "plain",
     }
 
-    mean_: NDArray[np.float64]
-    basis_: NDArray[np.float64]
-    coordinates_: NDArray[np.float64]
-    slopes_: NDArray[np.float64]
-    intercepts_: NDArray[np.float64]
-    noise_: NDArray[np.float64]
-    seed_: int
-
-    def __init__(
-        self,
-        *,
-        variant: str = "orthogonal",
-        ridge: float = 1e-4,
-        tolerance: float = 1e-5,
-        n_draws: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.variant = variant
-        self.ridge = ridge
-        self.tolerance = tolerance
-        self.n_draws = n_draws
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        if self.variant not in ("orthogonal", "leace"):
-            raise MuteError(f'variant must be "orthogonal" or "leace", not {self.variant!r}')
-        check_number("ridge", self.ridge, "of at least 0", lambda v: v >= 0)
-        check_number("tolerance", self.tolerance, "from 0 to below 1", lambda v: 0 <= v < 1)
-        check_whole_number("n_draws", self.n_draws, 0)
+    _: KW_ONLY
+    variant: str = "orthogonal"
+    ridge: float = 1e-4
+    tolerance: float = 1e-5
+    n_draws: int = 0
+    random_state: Any = None
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         moments = Moments(len(self._encoder), X.shape[1], "class")

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.estimators.moments import Moments
+from mute.estimators.settings import FLAG, NOT_NEGATIVE, one_of
 from mute.estimators.training import hold_out
 from mute.estimators.transport import GaussianTransport, frechet_distance, transport
 from mute.flow.routing import stratified_sizes
 from mute.rows.reductions import FirstScan
 from mute.rows.sampling import Samples, sample_ranks
 from mute.rows.stores import ChunkStore, MemoryStore
-from mute.rows.validation import check_number
 
 __all__ = ["LinearOT"]
 
-# Candidates for "auto", and what it takes where no rows can be set aside, as in `partial_fit`.
+# Candidates for "auto", and what it takes if no rows can be held out, as in `partial_fit`.
 _CANDIDATES = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 _WITHOUT_CHOICE = 1e-2
 _MOST_ROWS = 20_000
 
 
+@dataclass(eq=False, repr=False)
 class LinearOT(GaussianTransport):
     r"""Affine transport between the laws of the classes, as if they were Gaussian.
 
@@ -35,23 +37,22 @@ class LinearOT(GaussianTransport):
     ----------
     reg : float or "auto", default="auto"
         The ridge :math:`\lambda`, as a multiple of the mean eigenvalue of the class covariances.
-        "auto" sets a fifth of the rows aside and takes the one of 1e-7, 1e-6, ... 1 whose map, from the other
-        rows, brings each class nearest to the next in mean and covariance (Fréchet distance) there; block by
-        block, where nothing can be set aside, it takes 1e-2.
+        "auto" takes the one of 1e-7, 1e-6, ... 1 whose map brings each class nearest to the next in mean and covariance
+        (Fréchet distance), on a fifth of the rows that are held out; block by block, without held-out rows, it takes
+        1e-2.
     relative : bool, default=True
         With False a number given as `reg` is the ridge itself, as in public implementations.
     router : {"mlp", "logistic"}, classifier or None, default="mlp"
-        Chooses the class of a row whose label is not given; with None labels must always be given.
+        Chooses the class of a row without a label; with None, transforming requires labels.
     random_state : int, RandomState or None
-        For the router and the rows set aside.
+        For the router and the held-out rows.
 
     Attributes
     ----------
     reg_ : float
         What was used.
-    means_ : array of shape (K, D)
-    mean_ : array of shape (D,)
-        Mean of all rows.
+    means_, mean_ : arrays of shape (K, D) and (D,)
+        Class means, and the mean of all rows.
     covariances_ : array of shape (K, D, D)
         The :math:`C_k`.
     pushes_ : array of shape (K, D, D)
@@ -61,21 +62,26 @@ class LinearOT(GaussianTransport):
     classes_, router_, routing_, n_features_in_, feature_names_in_
         As in `MUtE`.
 
+    See Also
+    --------
+    MeanDifference : The limit of a large ridge.
+    QLEACE : The same erasure with shrinkage in place of the ridge.
+    MUtE : Transport between laws of any shape.
+
     Notes
     -----
     *Guarantees.* The maps are symmetric and positive definite, :math:`A C_i A = C_j`, and the way back undoes the way
-    there. Without ridge the rows of the fit have, moved, exactly the mean and covariance of the target class, by the
-    least displacement that does so; with it, :math:`\Sigma_j + \lambda(I - A^2)`. As the ridge grows the map becomes
-    `MeanDifference`.
+    there. Without ridge, moved training rows have exactly the mean and covariance of the target class, by the
+    least displacement that does so; with it, :math:`\Sigma_j + \lambda(I - A^2)`.
 
-    *Limits.* Without ridge the match is exact only where the classes vary in the same directions, which takes more rows
-    than columns; classes that no bijection can take to each other are refused. Only two moments are matched: where the
-    laws differ in shape a nonlinear probe still sees the class. With few rows for the columns the covariances are
+    *Limits.* Without ridge the match is exact only if the classes vary in the same directions, which takes more rows
+    than columns; classes that no bijection can take to each other are refused. Only two moments are matched: if the
+    laws differ in shape a nonlinear adversary still sees the class. With few rows for the columns the covariances are
     noise, and so is the map; that is what the ridge is for. A ridge that is not relative means nothing before it is
     compared with the variance of the rows: the paper's 1e-2 on rows of unit length leaves little more than
     `MeanDifference`.
 
-    *Labels.* The router stands in for those that are not given; without it they are needed.
+    *Labels.* Without a router, transforming requires labels.
 
     *Cost.* O(nD² + K D³) to fit, O(D³) once for each pair of classes, O(nD²) to move. Can be fitted block by block
     with `partial_fit`.
@@ -97,25 +103,18 @@ class LinearOT(GaussianTransport):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"reg": [*NOT_NEGATIVE, *one_of("auto")], "relative": FLAG}
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {"reg": 1e-2, "relative": False},
         "authors": {"reg": 1e-5, "relative": False},
     }
     _STORED: ClassVar[dict[str, str]] = {**GaussianTransport._STORED, "reg_": "plain"}
 
-    reg_: float
-
-    def __init__(
-        self, reg: float | str = "auto", *, relative: bool = True, router: Any = "mlp", random_state: Any = None
-    ) -> None:
-        self.reg = reg
-        self.relative = relative
-        self.router = router
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        if self.reg != "auto":
-            check_number("reg", self.reg, 'of at least 0, or "auto"', lambda v: v >= 0)
+    reg: float | str = "auto"
+    _: KW_ONLY
+    relative: bool = True
+    router: Any = "mlp"
+    random_state: Any = None
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         rows = MemoryStore(X, z, 1)

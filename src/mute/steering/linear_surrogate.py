@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 from itertools import combinations
 from typing import Any, ClassVar
 
@@ -13,19 +14,20 @@ from mute.distill.teaching import Pairs, Surrogate, check_every_class
 from mute.eraser import MUtE
 from mute.errors import MuteError
 from mute.estimators.conditional import Conditional
+from mute.estimators.settings import FROM_0_BELOW_1, NOT_NEGATIVE
 from mute.estimators.training import hold_out
 from mute.estimators.transport import by_group
-from mute.rows.validation import check_number
 
 __all__ = ["LinearSurrogate"]
 
 _BLOCK = 8192
 
 
+@dataclass(eq=False, repr=False)
 class LinearSurrogate(Surrogate, Conditional):
     r"""Least-squares copy of a flow: steering by one matrix for each pair of classes.
 
-    From class i to class j it is the affine map that best predicts, on the rows of the fit, the teacher's
+    From class i to class j it is the affine map that best predicts, on the training rows, the teacher's
     counterfactuals: :math:`x \mapsto A_{ij} x + b_{ij}`, regressed on the pairs :math:`(x, x_{j \leftarrow i})` of rows
     x of class i and :math:`(x_{i \leftarrow j}, x)` of rows x of class j. Erasure is the regression of the teacher's
     erased rows on the rows, within each class.
@@ -33,19 +35,18 @@ class LinearSurrogate(Surrogate, Conditional):
     Parameters
     ----------
     teacher : MUtE or another method that depends on the class, or None
-        What is copied. One that is fitted is used as it is; of any other a copy is fitted on the same rows. None is
+        The method to copy. A fitted teacher is used as it is; otherwise a clone is fitted on the same rows. None is
         ``MUtE(4, router=None, diagnostics=False)``, with the four layers of the paper's text study. (`clone`, and with
         it cross-validation, forgets what the teacher has learned.)
     ridge : float, default=1e-6
         Penalty on the matrices, as a share of the mean variance of a column.
     router : {"mlp", "logistic", "teacher"}, classifier or None, default="mlp"
-        Chooses the class of a row whose label is not given; "teacher" takes over the teacher's. With None labels must
-        always be given.
+        Chooses the class of a row without a label; "teacher" takes over the teacher's router. With None, transforming
+        requires labels.
     validation_fraction : float, default=0.1
-        Share of the rows on which the fit of the maps is measured, and from which they do not learn. At 0, it is
-        measured on the rows they learn from.
+        Share of held-out rows, on which the maps are measured. With 0 the training rows serve for that.
     random_state : int, RandomState or None
-        For the rows set aside, the router, and a teacher that has none of its own.
+        For the held-out rows, the router, and a teacher without a seed.
 
     Attributes
     ----------
@@ -56,27 +57,31 @@ class LinearSurrogate(Surrogate, Conditional):
         The matrices that erase.
     push_offsets_ : array of shape (K, D)
     r2_ : dict
-        Share of the variance of the teacher's answers that the maps explain on the rows set aside: ``"moves"``, by
-        source and target, and ``"pushes"``, by class. The mean of the rows learned from has 0.
+        Share of the variance of the teacher's answers that the maps explain on the held-out rows: ``"moves"``, by
+        source and target, and ``"pushes"``, by class. The mean of the training rows has 0.
     classes_, router_, routing_, n_features_in_, feature_names_in_
         As in `MUtE`.
 
+    See Also
+    --------
+    MLPSurrogate : A network that copies an eraser.
+    InvertibleSurrogate : Copies counterfactuals by an invertible network.
+
     Notes
     -----
-    *Guarantees.* No affine map is nearer to the teacher on the rows of the fit (up to `ridge`): what is left is
+    *Guarantees.* No affine map is nearer to the teacher on the training rows (up to `ridge`): what is left is
     uncorrelated with the rows. A teacher whose counterfactuals are affine, such as `LinearOT`, is copied exactly.
 
     *Limits.* A regression answers with a mean, so its outputs vary less than what they copy: moved rows have a smaller
-    covariance than the target class, by the share 1 - R², and a probe can see that. Nothing is exactly erased, from i
-    to j and back is not the identity, and what the teacher cannot do the copy cannot either.
+    covariance than the target class, by the share 1 - R², and an adversary can see that. Nothing is exactly erased, and
+    from i to j and back is not the identity.
 
-    *Labels.* The router stands in for those that are not given; without it they are needed. A fitted teacher with a
-    router needs none to copy.
+    *Labels.* Without a router, transforming requires labels.
 
     *Cost.* That of the teacher, then O(K n D²) for the covariances and O(K² D³) for the regressions. One product with a
-    (D, D) matrix to transform or move, where the teacher has one for each layer.
+    (D, D) matrix to transform or move, while the teacher has one for each layer.
 
-    Presets: "paper" regresses as the paper does, without ridge and on all rows. The paper's teacher was
+    *Presets.* "paper" regresses as the paper does, without ridge and on all rows. The paper's teacher was
     ``MUtE(4, router=None, marginal=Histogram(bins=1000, alpha=1e-10, floor="add"))``.
 
     References
@@ -95,6 +100,10 @@ class LinearSurrogate(Surrogate, Conditional):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "ridge": NOT_NEGATIVE,
+        "validation_fraction": FROM_0_BELOW_1,
+    }
     _TEACHERS = (Conditional, "a method with counterfactuals that depend on the class, such as MUtE")
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"ridge": 0.0, "validation_fraction": 0.0}}
     _STORED: ClassVar[dict[str, str]] = {
@@ -105,31 +114,12 @@ class LinearSurrogate(Surrogate, Conditional):
         "r2_": "plain",
     }
 
-    moves_: NDArray[np.float64]
-    move_offsets_: NDArray[np.float64]
-    pushes_: NDArray[np.float64]
-    push_offsets_: NDArray[np.float64]
-    r2_: dict[str, Any]
-
-    def __init__(
-        self,
-        teacher: Any = None,
-        *,
-        ridge: float = 1e-6,
-        router: Any = "mlp",
-        validation_fraction: float = 0.1,
-        random_state: Any = None,
-    ) -> None:
-        self.teacher = teacher
-        self.ridge = ridge
-        self.router = router
-        self.validation_fraction = validation_fraction
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        check_number("ridge", self.ridge, "of at least 0", lambda v: v >= 0)
-        check_number("validation_fraction", self.validation_fraction, "from 0 to below 1", lambda v: 0 <= v < 1)
+    teacher: Any = None
+    _: KW_ONLY
+    ridge: float = 1e-6
+    router: Any = "mlp"
+    validation_fraction: float = 0.1
+    random_state: Any = None
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         check_every_class(z, self._encoder.classes)
@@ -140,7 +130,7 @@ class LinearSurrogate(Surrogate, Conditional):
         learn, watch = hold_out(z, self.validation_fraction, rng)
         seen = [learn[z[learn] == i] for i in range(k)]
         held = [watch[z[watch] == i] for i in range(k)]
-        held = [rows if len(rows) else seen[i] for i, rows in enumerate(held)]  # of few rows none may be set aside
+        held = [rows if len(rows) else seen[i] for i, rows in enumerate(held)]  # with few rows none may be held out
 
         self.moves_, self.move_offsets_ = np.tile(np.eye(d), (k, k, 1, 1)), np.zeros((k, k, d))
         self.pushes_, self.push_offsets_ = np.empty((k, d, d)), np.empty((k, d))
@@ -178,16 +168,17 @@ class LinearSurrogate(Surrogate, Conditional):
 
 def _moved(teacher: Any, X: NDArray, rows: list[NDArray], i: int, j: int) -> Iterator[tuple[NDArray, NDArray]]:
     """Rows as class i and as class j: those of class i with their counterfactuals, and the reverse for class j."""
+    labels = teacher.classes_
     for x in _blocks(X, rows[i]):
-        yield x, teacher._move(x, np.full(len(x), i), np.full(len(x), j))
+        yield x, teacher.counterfactual(x, labels[[j] * len(x)], concept=labels[[i] * len(x)])
     for x in _blocks(X, rows[j]):
-        yield teacher._move(x, np.full(len(x), j), np.full(len(x), i)), x
+        yield teacher.counterfactual(x, labels[[i] * len(x)], concept=labels[[j] * len(x)]), x
 
 
 def _pushed(teacher: Any, X: NDArray, rows: list[NDArray], i: int) -> Iterator[tuple[NDArray, NDArray]]:
-    """Rows of class i, and erased."""
+    """Rows of class i, and the same rows erased."""
     for x in _blocks(X, rows[i]):
-        yield x, teacher._push(x, np.full(len(x), i))
+        yield x, teacher.transform(x, concept=teacher.classes_[[i] * len(x)])
 
 
 def _blocks(X: NDArray, rows: NDArray[np.int64]) -> Iterator[NDArray]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.estimators.conditional import Invertible
-from mute.estimators.streaming import Streaming
-from mute.rows.validation import check_number
+from mute.estimators.moments import Streaming
+from mute.estimators.settings import FINITE
 
 __all__ = ["MeanDifference"]
 
 
+@dataclass(eq=False, repr=False)
 class MeanDifference(Streaming, Invertible):
     r"""Translation between class means.
 
@@ -25,31 +27,34 @@ class MeanDifference(Streaming, Invertible):
     strength : float, default=1.0
         The factor s. At 1 the means are met; beyond, rows overshoot.
     router : {"mlp", "logistic"}, classifier or None, default="mlp"
-        Chooses the class of a row whose label is not given; with None labels must always be given.
+        Chooses the class of a row without a label; with None, transforming requires labels.
     random_state : int, RandomState or None
         For the router.
 
     Attributes
     ----------
-    means_ : array of shape (K, D)
-        Class means.
-    mean_ : array of shape (D,)
-        Mean of all rows.
+    means_, mean_ : arrays of shape (K, D) and (D,)
+        Class means, and the mean of all rows.
     moments_ : Moments
         What was gathered so far; not kept in files.
     classes_, router_, routing_, n_features_in_, feature_names_in_
         As in `MUtE`.
 
+    See Also
+    --------
+    LinearOT : Matches covariances too.
+    OracleLEACE : The erasure at strength 1.
+
     Notes
     -----
-    *Guarantees.* At strength 1 the rows of the fit have, moved, exactly the mean of the target class, by the smallest
+    *Guarantees.* At strength 1 moved training rows have exactly the mean of the target class, by the smallest
     displacement that does so; erased, all classes have one mean, so no linear classifier beats a constant there.
     From i to j and back is the identity.
 
-    *Limits.* Covariances and shapes stay: a quadratic probe still sees the class. Where rows are routed, those of the
-    wrong class move the wrong way.
+    *Limits.* Covariances and shapes stay: a quadratic adversary still sees the class. A routed row of the wrong class
+    moves the wrong way.
 
-    *Labels.* The router stands in for those that are not given; without it they are needed.
+    *Labels.* Without a router, transforming requires labels.
 
     *Cost.* O(nD). Can be fitted block by block with `partial_fit`.
 
@@ -62,18 +67,13 @@ class MeanDifference(Streaming, Invertible):
     array([[5., 4.]])
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"strength": FINITE}
     _STORED: ClassVar[dict[str, str]] = {"means_": "K D", "mean_": "D"}
 
-    means_: NDArray[np.float64]
-    mean_: NDArray[np.float64]
-
-    def __init__(self, strength: float = 1.0, *, router: Any = "mlp", random_state: Any = None) -> None:
-        self.strength = strength
-        self.router = router
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        check_number("strength", self.strength, "that is finite", lambda v: True)
+    strength: float = 1.0
+    _: KW_ONLY
+    router: Any = "mlp"
+    random_state: Any = None
 
     def _learn(self, X: NDArray, z: NDArray) -> None:
         super()._learn(X, z)

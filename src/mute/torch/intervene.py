@@ -30,23 +30,22 @@ def intervene(
 ) -> Iterator[Any]:
     """Inside the ``with``, the hidden states that a layer gives are erased, or moved to another class.
 
-    What comes after the layer sees the changed states; gradients pass through them. Afterwards the model is as it was,
-    also after an error. Contexts can be nested: the inner one sees what the outer one made of the states.
+    Later layers see the changed states; gradients pass through them. Afterwards the model is as it was, also after an
+    error. Contexts can be nested: the inner one sees the states that the outer one has changed.
 
     Parameters
     ----------
     model : torch.nn.Module
     layer : str or sequence of str
-        Name of a module inside, as ``model.named_modules()`` has it: "encoder.layers.6". Of several, each is changed.
-        A layer gives a tensor (..., D), a tuple or list that begins with one, or an object or dict with
-        ``last_hidden_state`` or a first tensor.
+        Names of modules inside, as in ``model.named_modules()``: "encoder.layers.6". A layer gives a tensor (..., D), a
+        tuple or list that begins with one, or an object or dict with ``last_hidden_state`` or a first tensor.
     eraser : fitted eraser or steering method
         Fitted on states of this layer, D numbers each.
     target : label, or labels, optional
-        Move the states to this class. They are erased when None.
+        Move the states to this class; None erases them.
     concept : label, or labels, optional
-        The class of the states, where there is no router or in its place. Labels, here and in `target`, have the shape
-        of the first axes of the states: one for each of a batch, or one for each token.
+        The class of the states, in place of the router. Labels, here and in `target`, have the shape of the first axes
+        of the states: one for each of a batch, or one for each token.
     positions : {"all", "last"}, slice or bool array of shape (batch, tokens), default="all"
         Tokens to change.
     strength : float from 0 to 1, default=1.0
@@ -57,10 +56,14 @@ def intervene(
     mute.torch.intervention.Intervention
         What is applied.
 
+    See Also
+    --------
+    mute.export.to_torch : An eraser as a module of its own, without this package.
+
     Notes
     -----
-    *Limits.* A layer that the model's forward pass goes around (a fused kernel, a compiled graph made before) is not
-    changed. What later layers can read from tokens that were not changed, they can still read.
+    *Limits.* A layer is not changed if the model's forward pass goes around it (a fused kernel, a graph compiled
+    before). Later layers can still read the concept from tokens that were not changed.
 
     Examples
     --------

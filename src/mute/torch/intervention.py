@@ -13,7 +13,7 @@ from mute.estimators.conditional import Conditional
 from mute.estimators.tensors import check_router, classes_of, run_on
 from mute.flow.ops import check_kind
 from mute.rows.detect import to_host
-from mute.rows.validation import check_number
+from mute.rows.validation import LabelEncoder, check_number
 from torch import Tensor, nn
 
 __all__ = ["Intervention"]
@@ -22,25 +22,22 @@ __all__ = ["Intervention"]
 class Intervention(nn.Module):
     """A fitted eraser over the last axis of hidden states of any shape, as ``(batch, tokens, D)``.
 
-    It has no parameters and no buffers: constants are uploaded once to each device that states come from. It computes
-    in float32, or in float64 for such states, and gives back the precision it was given; gradients pass through it.
+    The module has no parameters and no buffers: it uploads constants once to each device that states come from. It
+    computes in float32, or in float64 for float64 states, and gives states of the same precision; gradients pass
+    through it.
 
     Parameters
     ----------
-    eraser : fitted eraser or steering method
-    target : label, or labels, optional
-        Move the states to this class. They are erased when None.
-    concept : label, or labels, optional
-        The class of the states, where there is no router or in its place. Labels, here and in `target`, have the shape
-        of the first axes of the states: one for each of a batch, or one for each token.
-    positions : {"all", "last"}, slice or bool array of shape (batch, tokens), default="all"
-        Tokens to change; the others are left as they are.
-    strength : float from 0 to 1, default=1.0
-        How far to go from the state to the erased or moved one, on a straight line.
+    eraser, target, concept, positions, strength
+        As in `mute.intervene`.
+
+    See Also
+    --------
+    mute.intervene : Apply it to layers of a model, inside a ``with``.
 
     Notes
     -----
-    *Limits.* States are not checked for NaN, which would wait for the device at each call: they stay NaN.
+    *Limits.* States with NaN stay NaN: a check would wait for the device at each call.
 
     Examples
     --------
@@ -72,8 +69,8 @@ class Intervention(nn.Module):
         self.strength = strength
         self.positions = _checked_positions(positions)
         self.target = None if target is None else self._encoded(target, "target")
-        told = isinstance(eraser, Conditional) and concept is not None  # the others do not use it
-        self.concept = self._encoded(concept, "concept") if told else None
+        used = isinstance(eraser, Conditional) and concept is not None
+        self.concept = self._encoded(concept, "concept") if used else None
 
     def forward(self, h: Tensor) -> Tensor:
         """The states changed, shape (..., D)."""
@@ -137,7 +134,7 @@ class Intervention(nn.Module):
 
     def _encoded(self, labels: Any, name: str) -> np.ndarray:
         """Codes in the shape of the labels, () for one of all states."""
-        encoder = self.eraser._encoder
+        encoder = LabelEncoder(self.eraser.classes_.tolist())
         labels = to_host(labels)
         if encoder.holds(labels) or isinstance(labels, str) or not hasattr(labels, "__len__"):
             return np.array(encoder.encode_one(labels, name))

@@ -1,0 +1,24 @@
+"""Names of a package that are imported when first used, so that the package itself stays light."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+__all__ = ["lazy_exports"]
+
+
+def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package whose public names live in the modules `homes`.
+
+    The package imports the same names under ``TYPE_CHECKING``, for type checkers and editors.
+    """
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(homes[name]), name)
+
+    return get, lambda: sorted({*vars(sys.modules[package]), *homes})

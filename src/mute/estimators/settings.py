@@ -1,0 +1,52 @@
+"""What the settings of estimators may be: ready-made entries of ``_parameter_constraints`` (scikit-learn's way)."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+from sklearn.utils._param_validation import Interval, StrOptions
+
+__all__ = [
+    "BETWEEN_0_AND_1",
+    "COUNT",
+    "COUNT_OR_NONE",
+    "FINITE",
+    "FLAG",
+    "FROM_0_BELOW_1",
+    "FROM_0_TO_1",
+    "NOT_NEGATIVE",
+    "POSITIVE",
+    "WHOLE",
+    "at_least",
+    "one_of",
+]
+
+
+class Number(Interval):
+    """An interval without True and False, which Python counts among the whole numbers."""
+
+    def is_satisfied_by(self, val: Any) -> bool:
+        return not isinstance(val, bool) and super().is_satisfied_by(val)
+
+
+def at_least(least: int) -> list[Any]:
+    """A setting that counts something."""
+    return [Number(Integral, least, None, closed="left")]
+
+
+def one_of(*names: str) -> list[Any]:
+    """A setting that is one of these words."""
+    return [StrOptions({*names})]
+
+
+WHOLE = at_least(0)
+COUNT = at_least(1)
+COUNT_OR_NONE = [*COUNT, None]
+FINITE: list[Any] = [Number(Real, None, None, closed="neither")]
+POSITIVE: list[Any] = [Number(Real, 0, None, closed="neither")]
+NOT_NEGATIVE: list[Any] = [Number(Real, 0, None, closed="left")]
+FROM_0_TO_1: list[Any] = [Number(Real, 0, 1, closed="both")]
+FROM_0_BELOW_1: list[Any] = [Number(Real, 0, 1, closed="left")]
+BETWEEN_0_AND_1: list[Any] = [Number(Real, 0, 1, closed="neither")]
+FLAG: list[Any] = ["boolean"]
