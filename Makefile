@@ -2,13 +2,17 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+FLOOR  ?= .venv-floor
+CORE   := tests/estimators tests/flow tests/rows tests/storage tests/test_adapt.py tests/test_bad_input.py tests/test_eraser.py \
+          tests/test_floor.py tests/test_invariants.py tests/test_rbig.py tests/test_sklearn.py
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-slow lint format bench clean help
+.PHONY: demo test test-floor test-slow lint format bench clean help
 
 help:
 	@echo "make demo       fit, erase and make counterfactuals on the data that ship with the package"
 	@echo "make test       lint, types and the test suite"
+	@echo "make test-floor the core tests with the oldest release of each core dependency (floor.txt)"
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make bench      speed, as ratios to the bare matrix product and to other implementations"
 
@@ -22,6 +26,12 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.demo
+
+# pytest 9 refuses what scikit-learn 1.6 hands to it.
+$(FLOOR)/.floor: pyproject.toml floor.txt
+	$(PYTHON) -m venv $(FLOOR)
+	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check -c floor.txt -e . 'pytest<9' pytest-xdist pandas polars
+	@touch $@
 
 $(VENV)/.bench: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[test]'
@@ -42,6 +52,9 @@ format: $(VENV)/.dev
 test: lint
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow" --durations=15
 
+test-floor: $(FLOOR)/.floor
+	$(FLOOR)/bin/python -m pytest -n 2 --dist worksteal -m "not slow" $(CORE)
+
 test-slow: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist worksteal -m slow
 
@@ -58,4 +71,4 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/torch_engine.py
 
 clean:
-	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(FLOOR) demo .pytest_cache .mypy_cache .ruff_cache

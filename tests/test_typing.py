@@ -20,7 +20,9 @@ ROOMS = {"rivals": mute.rivals.__all__, "steering": mute.steering.__all__, "dist
 def test_type_checkers_see_every_class(tmp_path: Path) -> None:
     imports = [f"from mute.{room} import {name}" for room, names in ROOMS.items() for name in names]
     reveals = [f"reveal_type({name}())" for names in ROOMS.values() for name in names]
-    (tmp_path / "snippet.py").write_text("\n".join([*imports, "from mute.export import to_onnx", *reveals]))
+    (tmp_path / "snippet.py").write_text(
+        "\n".join([*imports, "import mute", *reveals, "reveal_type(mute.rivals.LEACE())", "reveal_type(mute.MUtE())"])
+    )
     (tmp_path / "mypy.ini").write_text(
         f"[mypy]\nmypy_path = {Path(mute.__file__).parents[1]}\n"
         "[mypy-sklearn.*,torch.*,numba.*]\nfollow_imports = skip\nignore_missing_imports = True\n"
@@ -36,6 +38,7 @@ def test_type_checkers_see_every_class(tmp_path: Path) -> None:
     expected = [
         f"{getattr(getattr(mute, room), name).__module__}.{name}" for room, names in ROOMS.items() for name in names
     ]
+    expected += ["mute.rivals.leace.LEACE", "mute.eraser.MUtE"]
     assert seen == expected, done.stdout + done.stderr
 
 

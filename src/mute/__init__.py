@@ -1,4 +1,4 @@
-"""Take a concept out of embeddings, or ask what an embedding would be under another value of it."""
+"""Remove a protected attribute from embeddings, or ask what an embedding would be under another value of it."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 from mute.errors import MuteError, WeakResultWarning
 
 if TYPE_CHECKING:
-    from mute import datasets
+    from mute import datasets, distill, export, rivals, steering, tables, text
     from mute.eraser import MUtE
     from mute.estimators.persistence import load
     from mute.estimators.progress import ProgressBar
     from mute.evaluation.audit import audit
+    from mute.evaluation.compare import compare
     from mute.evaluation.report import Report
-    from mute.flow.flow import Flow
+    from mute.flow import Flow
     from mute.flow.marginals import Histogram, Quantile
     from mute.rbig import RBIG
     from mute.tables import open_matrix
@@ -31,13 +32,21 @@ __all__ = [
     "Report",
     "WeakResultWarning",
     "audit",
+    "compare",
     "datasets",
+    "distill",
+    "export",
     "intervene",
     "load",
     "open_matrix",
+    "rivals",
+    "steering",
+    "tables",
+    "text",
 ]
 
-# Names are imported when first used: `import mute` alone must stay fast and free of heavy packages.
+# Names are imported when first used: `import mute` alone must stay fast and free of heavy packages. Type checkers see
+# the imports above.
 _HOMES = {
     "Flow": "mute.flow",
     "Histogram": "mute.flow.marginals",
@@ -47,6 +56,7 @@ _HOMES = {
     "RBIG": "mute.rbig",
     "Report": "mute.evaluation.report",
     "audit": "mute.evaluation.audit",
+    "compare": "mute.evaluation.compare",
     "intervene": "mute.torch.intervene",
     "load": "mute.estimators.persistence",
     "open_matrix": "mute.tables",
