@@ -30,7 +30,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 # pytest 9 refuses what scikit-learn 1.6 hands to it.
 $(FLOOR)/.floor: pyproject.toml floor.txt
 	$(PYTHON) -m venv $(FLOOR)
-	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check -c floor.txt -e . 'pytest<9' pytest-xdist pandas polars
+	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check -c floor.txt -e . 'pytest<9' pytest-xdist pandas polars safetensors
 	@touch $@
 
 $(VENV)/.bench: pyproject.toml constraints.txt | $(BIN)/python

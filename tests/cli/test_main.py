@@ -132,7 +132,10 @@ def test_other_methods_equal_the_api(cli, folder, tmp_path, rows):
         (["-m", "linear-ot:papre"], "no preset 'papre'; known presets: paper, authors"),
         (["-m", "leace", "--iterations", "3"], "LEACE has no setting 'n_iterations'"),
         (["-m", "leace", "--set", "tolerance"], "--set takes NAME=VALUE, not 'tolerance'"),
-        (["-m", "leace", "--set", "tolerance=7"], "tolerance must be a number from 0 to below 1, not 7"),
+        (
+            ["-m", "leace", "--set", "tolerance=7"],
+            "The 'tolerance' parameter of LEACE must be a float in the range [0.0, 1.0). Got 7 instead",
+        ),
         (["-m", "taco-task"], "give --task FILE:COLUMN"),
         (["-m", "leace", "--task", "z.npy"], "leave --task out"),
         (["-m", "leace", "--unlabelled", "x.npy"], "leave --unlabelled out"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -17,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from mute.errors import MuteError, missing_extra
 from mute.rows.validation import check_whole_number
-from mute.storage.files import write_atomically
+from mute.storage.container import read_arrays, write_arrays
+from mute.storage.files import sha256_of_file, write_atomically, write_json
 from mute.text.decoders.decoder import Decoded, check_wanted, cosines
 from mute.text.encoders.encoder import Encoder, TextsDone
 
@@ -197,17 +197,14 @@ class Inverter:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the inverter into a folder, made if need be; ``inverter.json``, which describes it, comes last."""
-        from safetensors.torch import save
-
         place = Path(folder)
         try:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise MuteError(f"cannot write to {place}: {error.strerror}, so choose another folder") from error
-        contents = {
-            _ARRAYS: save({name: array.contiguous() for name, array in self.network.state_dict().items()}),
-            _TOKENIZER: self.tokenizer.to_str(pretty=False).encode(),
-        }
+        write_arrays(place / _ARRAYS, {name: array.numpy() for name, array in self.network.state_dict().items()})
+        with write_atomically(place / _TOKENIZER) as file:
+            file.write(self.tokenizer.to_str(pretty=False).encode())
         about = {
             "format": "mute inverter",
             "version": _VERSION,
@@ -216,12 +213,9 @@ class Inverter:
             "steps": self.steps,
             "beam": self.beam,
             "quality": self.quality_,
-            "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
+            "sha256": {name: sha256_of_file(place / name) for name in (_ARRAYS, _TOKENIZER)},
         }
-        contents[_ABOUT] = json.dumps(about, indent=1).encode()
-        for name, content in contents.items():
-            with write_atomically(place / name) as file:
-                file.write(content)
+        write_json(place / _ABOUT, about)
 
     @classmethod
     def load(
@@ -309,28 +303,26 @@ def _read_about(place: Path) -> dict[str, Any]:
 
 def _read_parts(place: Path, about: dict[str, Any]) -> tuple[InverterNetwork, Any]:
     """The network and the tokenizer of a folder; raises whatever is wrong with them."""
-    from safetensors.torch import load
     from tokenizers import Tokenizer
 
     import torch
     from mute.text.decoders.inverter_network import InverterNetwork, Settings
 
-    contents = {name: (place / name).read_bytes() for name in (_ARRAYS, _TOKENIZER)}
-    for name, content in contents.items():
-        if hashlib.sha256(content).hexdigest() != about["sha256"].get(name):
+    for name in (_ARRAYS, _TOKENIZER):
+        if sha256_of_file(place / name) != about["sha256"].get(name):
             raise ValueError(f"{name} does not match its checksum")
     sizes = about["settings"]
     if any(isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in sizes.values()):
         raise ValueError("its settings are not whole numbers")
-    arrays = load(contents[_ARRAYS])
+    _, arrays = read_arrays(place / _ARRAYS, "the network of an inverter")
     for name, array in arrays.items():
-        if array.dtype != torch.float32 or not array.isfinite().all():
+        if array.dtype != np.float32 or not np.isfinite(array).all():
             raise ValueError(f"{name} has values that are not finite, or not of single precision")
     # Shapes first: settings that ask for more than the file has must not take the memory.
     with torch.device("meta"):
         network = InverterNetwork(Settings(**sizes))
-    network.load_state_dict(arrays, assign=True)
-    tokenizer = Tokenizer.from_str(contents[_TOKENIZER].decode())
+    network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()}, assign=True)
+    tokenizer = Tokenizer.from_str((place / _TOKENIZER).read_text(encoding="utf-8"))
     if tokenizer.get_vocab_size() + 1 != network.settings.vocabulary:
         raise ValueError("its tokenizer knows other tokens than its network")
     return network, tokenizer

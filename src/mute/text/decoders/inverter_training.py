@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mute.errors import MuteError
-from mute.estimators.training import seeded
 from mute.rows.interrupts import Stop
 from mute.rows.validation import check_number, check_whole_number
+from mute.storage.container import read_arrays, write_arrays
 from mute.storage.files import write_atomically
 from mute.text.decoders.decoder import check_wanted, cosines
 from mute.text.decoders.inverter import Inverter, require_packages, token_ids
@@ -528,31 +528,25 @@ class _Training:
             self._keep()
 
     def _keep(self) -> None:
-        from safetensors.torch import save
-
-        import torch
-
-        arrays = {f"network.{name}": value.contiguous() for name, value in self._network.state_dict().items()}
+        arrays = {f"network.{name}": value.numpy() for name, value in self._network.state_dict().items()}
         for at, moments in self._optimiser.state_dict()["state"].items():
-            arrays |= {f"adam.{at}.{name}": value.contiguous() for name, value in moments.items()}
+            arrays |= {f"adam.{at}.{name}": value.numpy() for name, value in moments.items()}
         drafts = self._drafts()
         letters = np.frombuffer(json.dumps(drafts.texts).encode(), np.uint8)
-        for name, array in {"rows": drafts.rows, "texts": letters, "reached": drafts.reached}.items():
-            arrays[f"drafts.{name}"] = torch.tensor(array)
-        with write_atomically(self._checkpoint) as file:
-            file.write(save(arrays, {"state": json.dumps(asdict(self.state))}))
+        arrays |= {"drafts.rows": drafts.rows, "drafts.texts": letters, "drafts.reached": drafts.reached}
+        write_arrays(self._checkpoint, arrays, {"state": json.dumps(asdict(self.state))})
         self._kept = time.monotonic()
 
     def _resume(self) -> None:
-        from safetensors import SafetensorError, safe_open
+        import torch
 
         parts: dict[str, dict[str, Any]] = {"network": {}, "adam": {}, "drafts": {}}
         try:
-            with safe_open(self._checkpoint, framework="pt") as file:
-                self.state = _State(**json.loads((file.metadata() or {})["state"]))
-                for name in file.keys():  # noqa: SIM118 (it is no dict)
-                    part, _, rest = name.partition(".")
-                    parts[part][rest] = file.get_tensor(name)
+            metadata, arrays = read_arrays(self._checkpoint, "the checkpoint of a training")
+            self.state = _State(**json.loads(metadata["state"]))
+            for name, array in arrays.items():
+                part, _, rest = name.partition(".")
+                parts[part][rest] = torch.from_numpy(array)
             self._network.load_state_dict(parts["network"])
             moments: dict[int, dict[str, Any]] = {}
             for name, value in parts["adam"].items():
@@ -562,12 +556,13 @@ class _Training:
             self._optimiser.load_state_dict({"state": moments, "param_groups": groups})
             rows, letters, reached = (parts["drafts"][name].numpy() for name in ("rows", "texts", "reached"))
             self._blocks = [_Drafts(rows, json.loads(letters.tobytes()), reached)]
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
             raise MuteError(f"{self._checkpoint} is damaged ({error}): remove it to train from the start") from error
 
 
 def _new_network(corpus: _Corpus, command: SimpleNamespace) -> InverterNetwork:
     import torch
+    from mute.estimators.training import seeded
     from mute.text.decoders.inverter_network import END, InverterNetwork, Settings
 
     known, ids = corpus.embeddings[corpus.train], [corpus.ids[row] for row in corpus.train]
