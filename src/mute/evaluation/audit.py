@@ -86,6 +86,7 @@ def audit(
     oracle : bool, optional
         Erase with true labels. By default only if the eraser requires labels.
     adversaries : "all" or sequence of names
+        The panel.
     scale_features : bool
         Give the adversaries the norm and the largest entry of each row too.
     max_leak : float
@@ -97,7 +98,9 @@ def audit(
     truth : (rows, targets, X_cf), optional
         True counterfactuals: which rows of `X`, the label each is taken to, and the row it then is.
     random_state : int
+        Seed of all random choices.
     progress : function (name of the step, share done), optional
+        Called at each step.
 
     Returns
     -------

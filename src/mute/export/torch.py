@@ -34,6 +34,7 @@ def to_torch(eraser: Any, *, counterfactual: bool = False, concept: str = "route
         Where the class of a row comes from, for methods that depend on it: from their router, which becomes part of the
         module, or from a further input.
     dtype : {"float32", "float64"}, default="float32"
+        Precision of the arrays and the rows.
 
     Returns
     -------

@@ -185,6 +185,7 @@ class PEF(ConceptEstimator):
         Parameters
         ----------
         X : array-like of shape (n, D)
+            Rows to erase.
         concept : array-like of shape (n,), optional
             True labels. Without them the class of a row is that of its nearest atom.
 

@@ -164,6 +164,7 @@ class GaussianCFR(ConceptEstimator):
         Parameters
         ----------
         X : array-like of shape (n, D)
+            Rows to move.
         target : label or array-like of shape (n,)
             One label for all rows, or one for each.
         concept : optional
