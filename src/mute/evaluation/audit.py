@@ -54,7 +54,7 @@ def audit(
     z: Any,
     *,
     task: Any = None,
-    fit_rows: tuple | None = None,
+    fit_rows: tuple[Any, ...] | None = None,
     oracle: bool | None = None,
     adversaries: Any = "all",
     scale_features: bool = True,
@@ -62,7 +62,7 @@ def audit(
     most_rows: int = 20_000,
     words: Any = None,
     pairs: Any = None,
-    truth: tuple | None = None,
+    truth: tuple[Any, ...] | None = None,
     random_state: int = 0,
     progress: Callable[[str, float], None] | None = None,
 ) -> Report:

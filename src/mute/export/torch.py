@@ -114,7 +114,7 @@ class _Recorder(TorchOps):
         self.root, self.graph, self.tracer = root, graph, tracer
         self.known: dict[str, Any] = {}
 
-    def array(self, name: str, values: NDArray) -> Any:
+    def array(self, name: str, values: NDArray[Any]) -> Any:
         if name not in self.known:
             self.root.register_buffer(name, super().array(name, values))
             proxy = self.torch.fx.Proxy(self.graph.get_attr(name), self.tracer)
