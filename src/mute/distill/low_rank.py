@@ -95,7 +95,7 @@ class LowRankSurrogate(Surrogate):
     validation_rows: int = 2000
     random_state: Any = None
 
-    def _learn(self, X: NDArray, z: NDArray) -> None:
+    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
         d = X.shape[1]
         if self.rank is not None and self.rank > d:
             raise MuteError(f"rank is {self.rank}, but X has only {d} columns")
@@ -117,7 +117,7 @@ class LowRankSurrogate(Surrogate):
         self.weights_ = {name: np.ascontiguousarray(w) for name, w in self.weights_.items()} | {"offset": b}
         self.fidelity_ = fidelity(held.error(A, b) / d, learned, held, len(watch))
 
-    def _erase(self, X: NDArray) -> NDArray[np.floating]:
+    def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
         return in_blocks(lambda rows: self._erase_with(NumpyOps(X.dtype), rows), X)
 
     def _erase_with(self, ops: Any, x: Any) -> Any:

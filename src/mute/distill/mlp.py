@@ -147,7 +147,7 @@ class MLPSurrogate(Trained):
     skip: bool = True
     fall: bool = True
 
-    def _learn(self, X: NDArray, z: NDArray) -> None:
+    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
         import torch
 
         d, rng = X.shape[1], self._generator()
@@ -196,7 +196,7 @@ class MLPSurrogate(Trained):
             self.fidelity_["mse_class_affine"] = before
 
     def _learn_skip(
-        self, teacher: Any, X: NDArray, Q: NDArray, learn: NDArray[np.int64], learned: Pairs
+        self, teacher: Any, X: NDArray[Any], Q: NDArray[Any], learn: NDArray[np.int64], learned: Pairs
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
         """The affine maps that the network is added to, and which of them each row takes."""
         d = X.shape[1]
@@ -213,11 +213,11 @@ class MLPSurrogate(Trained):
         offsets[np.bincount(k[learn], minlength=len(offsets)) == 0] = b
         return k, matrices, offsets
 
-    def _initial(self, n_inputs: int, d: int, rng: np.random.Generator) -> dict[str, NDArray]:
+    def _initial(self, n_inputs: int, d: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         """Xavier's weights for tanh; with `skip`, a last layer of zeros, so that the affine copy is the beginning."""
         width = self.width or 2 * d
         widths = [n_inputs, *[width] * (self.n_layers - 1), d]
-        weights: dict[str, NDArray] = {}
+        weights: dict[str, NDArray[Any]] = {}
         for i, (m, n) in enumerate(pairwise(widths)):
             last = i == self.n_layers - 1
             limit = 0.0 if last and self.skip else np.sqrt(6 / (m + n))
@@ -227,7 +227,7 @@ class MLPSurrogate(Trained):
                 weights |= {f"layer{i}_gain": np.ones(n), f"layer{i}_offset": np.zeros(n)}
         return weights
 
-    def _erase(self, X: NDArray) -> NDArray[np.floating]:
+    def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
         return in_blocks(lambda rows: self._erase_with(NumpyOps(X.dtype), rows), X)
 
     def _erase_with(self, ops: Any, x: Any) -> Any:
@@ -261,17 +261,17 @@ class MLPSurrogate(Trained):
 
 
 def _affine(
-    X: NDArray, k: NDArray[np.int64], matrices: NDArray[np.float64], offsets: NDArray[np.float64]
+    X: NDArray[Any], k: NDArray[np.int64], matrices: NDArray[np.float64], offsets: NDArray[np.float64]
 ) -> NDArray[np.floating]:
     """The affine map of each row's class."""
     return NumpyOps(np.float64).by_class(lambda rows, c: rows @ matrices[c] + offsets[c], X, k, len(matrices))
 
 
-def _depth(weights: dict[str, NDArray]) -> int:
+def _depth(weights: dict[str, NDArray[Any]]) -> int:
     return sum(name.endswith("_weight") for name in weights)
 
 
-def _network(ops: Any, x: Any, weights: dict[str, NDArray]) -> Any:
+def _network(ops: Any, x: Any, weights: dict[str, NDArray[Any]]) -> Any:
     """The network as arithmetic on values of `ops`."""
     n_layers = _depth(weights)
     for i in range(n_layers):

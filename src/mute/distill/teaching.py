@@ -85,7 +85,7 @@ class Surrogate(ConceptEstimator):
             self.fitted_on_["teacher"] = {"kind": type(self.teacher).__name__, **self.teacher.fitted_on_}
         return self
 
-    def _read_concept(self, X: NDArray, y: Any, concept: Any) -> NDArray:
+    def _read_concept(self, X: NDArray[Any], y: Any, concept: Any) -> NDArray[Any]:
         """Codes of the labels; without labels the router's choice, or no columns if the teacher uses no classes."""
         if not self._is_taught():
             return super()._read_concept(X, y, concept)
@@ -103,7 +103,7 @@ class Surrogate(ConceptEstimator):
             raise MuteError("the teacher has no router, so it needs concept=, one label for each row")
         return teacher.router_.predict(X)
 
-    def _fitted_teacher(self, X: NDArray, z: NDArray[np.int64], rng: np.random.Generator) -> Any:
+    def _fitted_teacher(self, X: NDArray[Any], z: NDArray[np.int64], rng: np.random.Generator) -> Any:
         """The teacher, if it is fitted; else a clone of it, fitted on these rows."""
         seed = int(rng.integers(2**31 - 1))
         if self._is_taught():
@@ -115,14 +115,14 @@ class Surrogate(ConceptEstimator):
             teacher.set_params(random_state=seed)
         return teacher.fit(X, self.classes_[z])
 
-    def _learn_router_of(self: Any, teacher: Any, X: NDArray, z: NDArray[np.int64]) -> None:
+    def _learn_router_of(self: Any, teacher: Any, X: NDArray[Any], z: NDArray[np.int64]) -> None:
         """The teacher's router, if the settings ask for it, or one of its own."""
         if self.router == "teacher":
             self.router_, self.routing_ = teacher.router_, teacher.routing_
         else:
             self._learn_router(X, z)
 
-    def _to_artifact(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+    def _to_artifact(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         bare = copy(self)
         bare.teacher = None  # a file contains no other estimators
         return super(Surrogate, bare)._to_artifact()
@@ -135,12 +135,12 @@ def check_every_class(k: NDArray[np.int64], classes: Sequence[Any]) -> None:
         raise MuteError(f"no row is of class {classes[missing[0]]!r}, so its map cannot be copied; give rows of it")
 
 
-def classes_for(teacher: Any, X: NDArray, z: NDArray) -> NDArray[np.int64]:
+def classes_for(teacher: Any, X: NDArray[Any], z: NDArray[Any]) -> NDArray[np.int64]:
     """The class whose map each row takes: the router's choice or, without a router, the label."""
     return z if teacher.router_ is None else teacher.router_.predict(X)
 
 
-def erased_by(teacher: Any, X: NDArray, z: NDArray) -> NDArray[np.floating]:
+def erased_by(teacher: Any, X: NDArray[Any], z: NDArray[Any]) -> NDArray[np.floating]:
     """The teacher's erased rows."""
     if isinstance(teacher, Conditional):
         return teacher.transform(X, concept=teacher.classes_[classes_for(teacher, X, z)])
@@ -148,7 +148,7 @@ def erased_by(teacher: Any, X: NDArray, z: NDArray) -> NDArray[np.floating]:
 
 
 def made_rows(
-    teacher: Any, Q: NDArray, n_classes: int, augment: int | str, rng: np.random.Generator
+    teacher: Any, Q: NDArray[Any], n_classes: int, augment: int | str, rng: np.random.Generator
 ) -> tuple[NDArray[np.floating], NDArray[np.int64], NDArray[np.floating]]:
     """Further rows to learn from, their classes, and these rows erased, made by a fitted `Invertible` teacher.
 
@@ -183,7 +183,7 @@ class Pairs(NamedTuple):
     covariance: NDArray[np.float64]
 
     @classmethod
-    def gather(cls, blocks: Iterable[tuple[NDArray, NDArray]], d: int) -> Pairs:
+    def gather(cls, blocks: Iterable[tuple[NDArray[Any], NDArray[Any]]], d: int) -> Pairs:
         moments = Moments(1, 2 * d, "pooled")
         for x, y in blocks:
             # In double precision: a regression divides by the smallest variances.
@@ -217,7 +217,7 @@ class Pairs(NamedTuple):
         return float(np.trace(self.covariance[d:, d:]) + ((self.mean - learned.mean)[d:] ** 2).sum())
 
 
-def batches(X: NDArray, Y: NDArray, rows: NDArray[np.int64]) -> Iterator[tuple[NDArray, NDArray]]:
+def batches(X: NDArray[Any], Y: NDArray[Any], rows: NDArray[np.int64]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """Blocks of the rows of both."""
     for start in range(0, len(rows), _BLOCK):
         part = rows[start : start + _BLOCK]
@@ -225,7 +225,7 @@ def batches(X: NDArray, Y: NDArray, rows: NDArray[np.int64]) -> Iterator[tuple[N
 
 
 def affine_by_class(
-    X: NDArray, Q: NDArray, rows: NDArray[np.int64], k: NDArray[np.int64], priors: NDArray[np.float64]
+    X: NDArray[Any], Q: NDArray[Any], rows: NDArray[np.int64], k: NDArray[np.int64], priors: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """For each class the affine map that best gives the rows of Q from those of X: matrices (K, D, D), offsets (K, D).
 
@@ -243,7 +243,7 @@ def affine_by_class(
 
 
 def row_by_row(
-    rows: NDArray[np.int64], work: Callable[[NDArray[np.int64]], NDArray], width: int
+    rows: NDArray[np.int64], work: Callable[[NDArray[np.int64]], NDArray[Any]], width: int
 ) -> NDArray[np.float32]:
     """`work` on blocks of `rows`, in single precision."""
     out = np.empty((len(rows), width), np.float32)
@@ -252,7 +252,7 @@ def row_by_row(
     return out
 
 
-def check_shapes(weights: dict[str, NDArray], expected: dict[str, tuple[int, ...]]) -> None:
+def check_shapes(weights: dict[str, NDArray[Any]], expected: dict[str, tuple[int, ...]]) -> None:
     """Refuse the weights of a file whose shapes do not fit together."""
     if {name: w.shape for name, w in weights.items()} != expected:
         raise MuteError("the shapes of its weights do not fit together")
@@ -279,7 +279,7 @@ class ParameterOps(TorchOps):
     """
 
     def __init__(
-        self, weights: dict[str, NDArray], device: Any, small: tuple[str, ...] = (), size: float = 1.0
+        self, weights: dict[str, NDArray[Any]], device: Any, small: tuple[str, ...] = (), size: float = 1.0
     ) -> None:
         super().__init__(np.float32)
         self.device = device
@@ -289,7 +289,7 @@ class ParameterOps(TorchOps):
         ).to(device)
         self.constants: dict[str, Any] = {}
 
-    def array(self, name: str, values: NDArray) -> Any:
+    def array(self, name: str, values: NDArray[Any]) -> Any:
         if name in self.module:
             return self.module[name] * self.size if name.endswith(self.small) else self.module[name]
         if name not in self.constants:
@@ -304,7 +304,7 @@ class ParameterOps(TorchOps):
         parts = [work(x[rows], c) for c, rows in enumerate(mine)]
         return self.torch.cat(parts)[self.torch.argsort(self.torch.cat(mine))]
 
-    def weights(self) -> dict[str, NDArray]:
+    def weights(self) -> dict[str, NDArray[Any]]:
         """The parameters as arrays."""
         return {name: self.array(name, np.empty(0)).detach().cpu().numpy().copy() for name in self.module}
 

@@ -54,7 +54,7 @@ def audit(
     z: Any,
     *,
     task: Any = None,
-    fit_rows: tuple | None = None,
+    fit_rows: tuple[Any, ...] | None = None,
     oracle: bool | None = None,
     adversaries: Any = "all",
     scale_features: bool = True,
@@ -62,7 +62,7 @@ def audit(
     most_rows: int = 20_000,
     words: Any = None,
     pairs: Any = None,
-    truth: tuple | None = None,
+    truth: tuple[Any, ...] | None = None,
     random_state: int = 0,
     progress: Callable[[str, float], None] | None = None,
 ) -> Report:
@@ -86,6 +86,7 @@ def audit(
     oracle : bool, optional
         Erase with true labels. By default only if the eraser requires labels.
     adversaries : "all" or sequence of names
+        The panel.
     scale_features : bool
         Give the adversaries the norm and the largest entry of each row too.
     max_leak : float
@@ -97,7 +98,9 @@ def audit(
     truth : (rows, targets, X_cf), optional
         True counterfactuals: which rows of `X`, the label each is taken to, and the row it then is.
     random_state : int
+        Seed of all random choices.
     progress : function (name of the step, share done), optional
+        Called at each step.
 
     Returns
     -------

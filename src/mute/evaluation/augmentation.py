@@ -39,6 +39,7 @@ def augment(
     eraser : fitted eraser
         Any object with a method ``counterfactual(X, target, concept=None)``.
     X : array-like of shape (n, D)
+        Rows to augment.
     z : array-like of shape (n,)
         Class of the concept of each row.
     y : array-like of shape (n,)

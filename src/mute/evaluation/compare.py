@@ -115,7 +115,8 @@ def compare(
 
     Parameters
     ----------
-    X : array of shape (n, D), or what `mute.open_matrix` gives, which is read whole
+    X : array of shape (n, D), or what `mute.open_matrix` gives
+        Rows. A matrix on disk is read whole.
     z, task : array-like of shape (n,)
         Concept and, optionally, a downstream label.
     methods : "all", comma-separated names or a sequence of them
@@ -125,7 +126,9 @@ def compare(
     folder : path, optional
         Each report is kept here as soon as it is done, and is not made again for the same rows and settings.
     random_state : int
+        Seed of the split, of every method and of every audit.
     progress : function (what is being done, share done), optional
+        Called at each step.
     **options
         Passed on to `audit`.
 

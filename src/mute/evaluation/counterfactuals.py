@@ -93,6 +93,7 @@ def counterfactual_quality(
     classes : sequence of K labels
         The user's labels, in the order of the codes in `z`.
     rng : numpy Generator
+        Source of all random choices.
     oracle : bool
         Move the rows with true labels, in place of the router.
     truth : tuple of three arrays, optional

@@ -74,6 +74,7 @@ def fairness(y: Any, predicted: Any, z: Any, *, rng: np.random.Generator, draws:
     y, predicted, z : array-like of shape (n,)
         True label, predicted label and class of the concept of each test row.
     rng : numpy Generator
+        Draws the rows of each bootstrap.
     draws : int
         Bootstrap draws for each interval; 0 for none.
 

@@ -139,7 +139,7 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """ "erased", "leaks" or "not erased"."""
+        """One of "erased", "leaks" and "not erased"."""
         return self.decision.name
 
     @property

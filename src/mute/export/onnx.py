@@ -150,7 +150,7 @@ def _quantized(model: Any) -> Any:
         logging.root.setLevel(level)
 
 
-def _runner(content: bytes) -> Callable[[dict[str, NDArray]], NDArray]:
+def _runner(content: bytes) -> Callable[[dict[str, NDArray[Any]]], NDArray[Any]]:
     """The model as a function of its inputs by name, run by onnxruntime."""
     try:
         import onnxruntime
@@ -206,7 +206,7 @@ class _OnnxOps:
         dtype = np.int64 if integer else np.float32
         return self.array(f"{'i' if integer else 'f'}_{given}", np.array(given, dtype))
 
-    def array(self, name: str, values: NDArray) -> _Value:
+    def array(self, name: str, values: NDArray[Any]) -> _Value:
         integer = values.dtype.kind != "f"
         if name not in self.constants:
             dtype = np.int64 if integer else np.float32

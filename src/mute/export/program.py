@@ -72,7 +72,7 @@ def _check_router(eraser: Any) -> None:
 
 
 def compare(
-    eraser: Any, program: Program, run: Callable[[dict[str, NDArray]], NDArray], rows: Any, most: float = 1e-3
+    eraser: Any, program: Program, run: Callable[[dict[str, NDArray[Any]]], NDArray[Any]], rows: Any, most: float = 1e-3
 ) -> float:
     """The largest difference between an export, which `run` runs, and the eraser; an error above `most` in the mean."""
     X = np.asarray(rows, np.float32)

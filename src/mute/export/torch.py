@@ -34,6 +34,7 @@ def to_torch(eraser: Any, *, counterfactual: bool = False, concept: str = "route
         Where the class of a row comes from, for methods that depend on it: from their router, which becomes part of the
         module, or from a further input.
     dtype : {"float32", "float64"}, default="float32"
+        Precision of the arrays and the rows.
 
     Returns
     -------
@@ -113,7 +114,7 @@ class _Recorder(TorchOps):
         self.root, self.graph, self.tracer = root, graph, tracer
         self.known: dict[str, Any] = {}
 
-    def array(self, name: str, values: NDArray) -> Any:
+    def array(self, name: str, values: NDArray[Any]) -> Any:
         if name not in self.known:
             self.root.register_buffer(name, super().array(name, values))
             proxy = self.torch.fx.Proxy(self.graph.get_attr(name), self.tracer)

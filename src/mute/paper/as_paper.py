@@ -21,9 +21,9 @@ _CLIP = 4.26489
 
 
 class AsPaper(BaseEstimator):
-    """A fitted MUtE whose rows are clipped to 4.26 standard deviations after every layer, as in the paper's code, and
-    on the way back to the histograms.
+    """A fitted MUtE whose rows are clipped after every layer, as in the paper's code.
 
+    The rows are clipped to 4.26 standard deviations, and on the way back to the histograms.
     Rows unlike any training row would otherwise follow the straight tails of steep maps far out, layer by layer. The
     way back of a clipped row does not lead to where the row came from. The package itself keeps the tails, and with
     them the exact inverse.

@@ -188,9 +188,9 @@ def split(z: NDArray, rows: int, share: float, seed: int, quick: bool = False) -
 
 
 def synthetic_rows(n: int, columns: int, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    """`n` rows of three classes: Gaussians, column by column through smooth increasing maps, the law always the same.
+    r"""`n` rows of three classes: Gaussians, column by column through smooth increasing maps, the law always the same.
 
-    Mean, covariance and skewness differ by class. The maps are :math:`\\sinh(s_{kj} + \\mathrm{arcsinh}\\, g_j)`.
+    Mean, covariance and skewness differ by class. The maps are :math:`\sinh(s_{kj} + \mathrm{arcsinh}\, g_j)`.
     """
     law = np.random.default_rng(columns)
     axes = np.linalg.qr(law.normal(size=(columns, columns)))[0]

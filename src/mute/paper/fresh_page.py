@@ -101,8 +101,9 @@ def leak_shown(values: Values) -> str:
 
 
 def share_lowered(points: Points) -> list[tuple[Point, float]]:
-    """Of each data set, the point where a class has nearest to 36 rows for each column, and the share by which the
-    default lowers the mean leak of the paper's MUtE there.
+    """For each data set, by which share the default lowers the mean leak of the paper's MUtE at one point.
+
+    It is the point where a class has nearest to 36 rows for each column.
     """
     answers = []
     for problem in dict.fromkeys(point.problem for point in points):
@@ -115,8 +116,10 @@ def share_lowered(points: Points) -> list[tuple[Point, float]]:
 
 
 def as_good(points: Points) -> list[tuple[Point, str, float, float]]:
-    """At every point: the better of the paper's MUtE and QLEACE, how much more the default leaks, and the reach of the
-    interval of this difference by seed. The default is worse where difference minus reach is above 0.
+    """At every point: the better of the paper's MUtE and QLEACE, and how much more the default leaks.
+
+    The last number is the reach of the interval of this difference by seed. The default is worse where the difference
+    minus the reach is above 0.
     """
     answers: list[tuple[Point, str, float, float]] = []
     for point, methods in points.items():

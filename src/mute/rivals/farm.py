@@ -103,8 +103,8 @@ class RateEraser(StandardisedNetwork):
     def _minimise(
         self,
         loss: Callable[..., Tensor],
-        X: NDArray,
-        labels: Sequence[NDArray],
+        X: NDArray[Any],
+        labels: Sequence[NDArray[Any]],
         rng: np.random.Generator,
         more: Sequence[torch.nn.Module] = (),
     ) -> None:
@@ -144,11 +144,11 @@ class RateEraser(StandardisedNetwork):
 
         return layer_norm(Y, Y.shape[1:], eps=_SMALL) * self._radius(Y.shape[1])
 
-    def _normalised(self, Y: NDArray) -> NDArray:
+    def _normalised(self, Y: NDArray[Any]) -> NDArray[Any]:
         Y = Y - Y.mean(axis=1, keepdims=True)
         return Y * (self._radius(Y.shape[1]) / np.sqrt((Y**2).mean(axis=1, keepdims=True) + _SMALL))
 
-    def _erase(self, X: NDArray) -> NDArray[np.floating]:
+    def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
         Y = self.network_(standardise(X, self.center_, self.scale_))
         return Y if self.output == "raw" else self._normalised(Y)
 
@@ -298,7 +298,7 @@ class FaRM(WithTask, RateEraser):
     _: KW_ONLY
     reduction_weight: float = 0.01
 
-    def _learn(self, X: NDArray, z: NDArray, task: NDArray | None = None) -> None:
+    def _learn(self, X: NDArray[Any], z: NDArray[Any], task: NDArray[Any] | None = None) -> None:
         torch = require_torch("FaRM")
         rng = self._generator()
 

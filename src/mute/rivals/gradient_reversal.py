@@ -51,7 +51,7 @@ def reverse(U: Tensor, strength: float) -> Tensor:
         def backward(ctx: Any, gradient: Tensor) -> Tensor:
             return -strength * gradient
 
-    return Reversal.apply(U)
+    return Reversal.apply(U)  # type: ignore[no-untyped-call]
 
 
 @dataclass(eq=False, repr=False)
@@ -189,7 +189,7 @@ class GradientReversal(WithTask, StandardisedNetwork):
     device: str = "auto"
     random_state: Any = None
 
-    def _learn(self, X: NDArray, z: NDArray, task: NDArray | None = None) -> None:
+    def _learn(self, X: NDArray[Any], z: NDArray[Any], task: NDArray[Any] | None = None) -> None:
         require_torch("GradientReversal")
         rng, labels = self._generator(), [z] if task is None else [z, task]
         learned, watched = self._tensors(X, labels, _MOST_WATCHED, rng)
@@ -198,7 +198,7 @@ class GradientReversal(WithTask, StandardisedNetwork):
             self._train(game.step, lambda: game.value(*watched), [game.encoder], learned)
         self.network_ = Network.from_torch(game.encoder)
 
-    def _erase(self, X: NDArray) -> NDArray[np.floating]:
+    def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
         return X + X.dtype.type(self.scale_) * self.network_(standardise(X, self.center_, self.scale_))
 
 

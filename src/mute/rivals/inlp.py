@@ -136,7 +136,7 @@ class INLP(WithTask, Projector):
     validation_fraction: float = 0.1
     random_state: Any = None
 
-    def _learn(self, X: NDArray, z: NDArray, task: NDArray | None = None) -> None:
+    def _learn(self, X: NDArray[Any], z: NDArray[Any], task: NDArray[Any] | None = None) -> None:
         rng = self._generator()
         parts = _parts(z, task, self.validation_fraction, rng)
         rows = X - X.mean(axis=0, dtype=np.float64)
@@ -164,7 +164,7 @@ class INLP(WithTask, Projector):
             if np.linalg.norm(left) <= _NOTHING_LEFT * np.linalg.norm(rows):
                 break
 
-    def _check_strength(self, rows: NDArray) -> None:
+    def _check_strength(self, rows: NDArray[Any]) -> None:
         """Refuse a C that makes the solver's numbers overflow or vanish: it would not end."""
         with np.errstate(over="ignore"):
             variance = float(np.mean(rows**2))
@@ -176,7 +176,9 @@ class INLP(WithTask, Projector):
                 "choose C nearer to 1, or rescale the rows"
             )
 
-    def _read(self, X: NDArray, z: NDArray, learn: NDArray, watch: NDArray) -> tuple[NDArray[np.float64], float]:
+    def _read(
+        self, X: NDArray[Any], z: NDArray[Any], learn: NDArray[Any], watch: NDArray[Any]
+    ) -> tuple[NDArray[np.float64], float]:
         """Weights of a new classifier, one row for each, and its accuracy on the watched rows."""
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.svm import LinearSVC
@@ -190,7 +192,7 @@ class INLP(WithTask, Projector):
         return classifier.coef_, class_accuracy(z[watch], classifier.predict(X[watch] - centre))
 
 
-def _parts(z: NDArray, task: NDArray | None, share: float, rng: np.random.Generator) -> list[Part]:
+def _parts(z: NDArray[Any], task: NDArray[Any] | None, share: float, rng: np.random.Generator) -> list[Part]:
     """Rows to learn from and rows to watch: of all, or of each class of the task that has at least two concepts."""
     if task is None:
         return [hold_out(z, share, rng)]
@@ -216,7 +218,7 @@ def _orthonormal(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     return orth((weights[kept] / lengths[kept, None]).T)
 
 
-def _majority(z: NDArray) -> float:
+def _majority(z: NDArray[Any]) -> float:
     """What `class_accuracy` gives at chance, plus its standard error."""
     counts = np.unique(z, return_counts=True)[1]
     chance = 1 / len(counts)

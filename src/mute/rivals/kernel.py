@@ -81,7 +81,7 @@ class Nystroem:
         arrays = [tensor.to(device, torch.float32) for tensor in (self.landmarks, self.whitening)]
         return Nystroem(self.kernel, self.gamma, self.degree, self.coef0, *arrays)
 
-    def of(self, X: NDArray) -> NDArray[np.float32]:
+    def of(self, X: NDArray[Any]) -> NDArray[np.float32]:
         """Features of rows in numpy, computed in the precision of the landmarks."""
         import torch
 
@@ -267,7 +267,7 @@ class KernelErasure(GradientTrained):
         if not self.hidden or not all(COUNT[0].is_satisfied_by(width) for width in self.hidden):
             raise MuteError(f"hidden must be a tuple of layer widths, such as (512, 512), not {self.hidden!r}")
 
-    def _learn(self, X: NDArray, z: NDArray) -> None:
+    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
         require_torch("KernelErasure")
         device, rng = device_of(self.device), self._generator()
         self.scale_ = (float(np.linalg.norm(X, axis=1).mean()) or 1.0) if self.normalize else 1.0
@@ -296,7 +296,7 @@ class KernelErasure(GradientTrained):
             self._learn_way_back(features.to(device), (rows, phi, basis), learn, watch, islice(steps, epochs))
         steps.close()
 
-    def _features(self, landmarks: NDArray) -> Nystroem:
+    def _features(self, landmarks: NDArray[Any]) -> Nystroem:
         import torch
 
         gamma, coef0 = _DEFAULTS[self.kernel]
@@ -307,7 +307,7 @@ class KernelErasure(GradientTrained):
     def _learn_way_back(
         self,
         features: Nystroem,
-        arrays: tuple[NDArray, NDArray, NDArray],
+        arrays: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
         learn: NDArray[np.int64],
         watch: NDArray[np.int64],
         epochs: Iterable[int],
@@ -328,13 +328,13 @@ class KernelErasure(GradientTrained):
         self._train(descent(loss, optimizer), lambda: loss(watched).item(), [network], [learned], epochs=epochs)
         self.network_ = folded(network)
 
-    def _scaled(self, X: NDArray) -> NDArray[np.floating]:
+    def _scaled(self, X: NDArray[Any]) -> NDArray[np.floating]:
         if not self.normalize:
             return X
         lengths = np.linalg.norm(X, axis=1, keepdims=True)
         return X / np.where(lengths > 0, lengths, 1)
 
-    def _erase(self, X: NDArray) -> NDArray[np.floating]:
+    def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
         rows = self._scaled(X)
         return (rows + self.network_(rows)) * self.scale_
 

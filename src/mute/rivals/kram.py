@@ -154,7 +154,7 @@ validation_fraction, device, random_state
     batch_size: int = 200
     decay_every: int | None = None
 
-    def _learn(self, X: NDArray, z: NDArray) -> None:
+    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
         require_torch("KRaM")
         rng = self._generator()
 
@@ -167,7 +167,7 @@ validation_fraction, device, random_state
             self._minimise(loss, X, [z if z.ndim == 1 else _comparable(z)], rng)
 
 
-def _comparable(z: NDArray) -> NDArray[np.float32]:
+def _comparable(z: NDArray[Any]) -> NDArray[np.float32]:
     """Numbers scaled to [0, 1], so that σ means the same for all; vectors must have a direction."""
     if z.shape[1] == 1:
         z = (z - z.min()) / np.ptp(z)

@@ -106,7 +106,7 @@ class LEACE(Streaming):
     tolerance: float = 1e-6
     concept_type: str = "categorical"
 
-    def _gather(self, X: NDArray, z: NDArray) -> Moments:
+    def _gather(self, X: NDArray[Any], z: NDArray[Any]) -> Moments:
         if z.ndim == 1:
             return super()._gather(X, z)
         # One class of rows that have the concept beside them: the covariance contains that of both.
@@ -129,7 +129,7 @@ class LEACE(Streaming):
     def projection_(self) -> NDArray[np.float64]:
         return np.eye(len(self.mean_)) - self.remove_ @ self.read_.T
 
-    def _erase(self, X: NDArray) -> NDArray[np.floating]:
+    def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
         mean, read, remove = (a.astype(X.dtype, copy=False) for a in (self.mean_, self.read_, self.remove_))
         return in_blocks(lambda rows: rows - ((rows - mean) @ read) @ remove.T, X)
 
@@ -355,7 +355,7 @@ class FreeFormLEACE(ConceptEstimator):
     classifier: str = "mlp"
     random_state: Any = None
 
-    def _learn(self, X: NDArray, z: NDArray) -> None:
+    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
         rng = self._generator()
         drawn = stratified_sample(z, MAX_ROWS, rng)
         router, _, self.routing_ = fit_router(self.classifier, X[drawn], z[drawn], self._encoder, rng)
@@ -370,7 +370,7 @@ class FreeFormLEACE(ConceptEstimator):
         # The probabilities sum to one: K - 1 directions count.
         self.slope_ = np.linalg.pinv(S[d:, d:], rcond=1e-10, hermitian=True) @ S[d:, :d]
 
-    def _erase(self, X: NDArray) -> NDArray[np.floating]:
+    def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
         g = self.classifier_.predict_proba(X) - self.chance_.astype(X.dtype)
         return X - g @ self.slope_.astype(X.dtype)
 

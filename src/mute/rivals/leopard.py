@@ -163,7 +163,7 @@ class LEOPARD(Projector, GradientTrained):
     device: str = "auto"
     random_state: Any = None
 
-    def _learn(self, X: NDArray, z: NDArray) -> None:
+    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
         require_torch("LEOPARD")
         space = _without_linear_signal(X, z) if self.cascaded else np.eye(X.shape[1])
         rank = self._rank_within(space)
@@ -172,7 +172,7 @@ class LEOPARD(Projector, GradientTrained):
         # The eigenvectors of UUᵀ for its r largest eigenvalues.
         self.basis_ = space @ np.linalg.svd(U.astype(np.float64), full_matrices=False)[0]
 
-    def _rank_within(self, space: NDArray) -> int:
+    def _rank_within(self, space: NDArray[Any]) -> int:
         """How many dimensions to keep of those that there are."""
         columns, most = space.shape
         if self.rank is None:
@@ -214,12 +214,12 @@ class LEOPARD(Projector, GradientTrained):
             self._train(descent(loss, optimizer), watch, [frame], [X[learn], k[learn]])
         return frame.weight.detach().cpu().numpy().T
 
-    def _erase(self, X: NDArray) -> NDArray[np.floating]:
+    def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
         basis = self.basis_.astype(X.dtype, copy=False)
         return in_blocks(lambda rows: (rows @ basis) @ basis.T, X)
 
 
-def _without_linear_signal(X: NDArray, z: NDArray[np.int64]) -> NDArray[np.float64]:
+def _without_linear_signal(X: NDArray[Any], z: NDArray[np.int64]) -> NDArray[np.float64]:
     """Orthonormal basis of the directions that are orthogonal to all differences between class means."""
     n_classes = int(z.max()) + 1
     moments = Moments(n_classes, X.shape[1])
@@ -230,7 +230,7 @@ def _without_linear_signal(X: NDArray, z: NDArray[np.int64]) -> NDArray[np.float
     return left[:, int((sizes[: n_classes - 1] > noise).sum()) :]
 
 
-def _coordinates(X: NDArray, space: NDArray[np.float64]) -> NDArray[np.float32]:
+def _coordinates(X: NDArray[Any], space: NDArray[np.float64]) -> NDArray[np.float32]:
     """The rows in a basis of the space, centred and scaled: exact in single precision, and the same to MMD."""
     rows = (X - X.mean(axis=0, dtype=np.float64).astype(X.dtype)) @ space.astype(X.dtype)
     spread = np.sqrt((rows.astype(np.float64) ** 2).sum(axis=1).mean())

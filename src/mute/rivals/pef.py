@@ -143,7 +143,7 @@ class PEF(ConceptEstimator):
     draw: str = "row"
     random_state: Any = None
 
-    def _learn(self, X: NDArray, z: NDArray) -> None:
+    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
         rng = self._generator()
         self.seed_ = int(rng.integers(2**31 - 1))
         rows = [X[z == k] for k in range(len(self.classes_))]
@@ -163,7 +163,7 @@ class PEF(ConceptEstimator):
         lines = [np.column_stack([first[k] + c.source, first[best] + c.output, c.mass]) for k, c in enumerate(joined)]
         self.couplings_ = np.concatenate(lines)
 
-    def _atoms_of(self, X: NDArray, rng: np.random.Generator) -> tuple[NDArray, NDArray[np.float64]]:
+    def _atoms_of(self, X: NDArray[Any], rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Atoms of the class with these rows, and their law."""
         most = self.n_atoms
         if isinstance(most, str):
@@ -185,6 +185,7 @@ class PEF(ConceptEstimator):
         Parameters
         ----------
         X : array-like of shape (n, D)
+            Rows to erase.
         concept : array-like of shape (n,), optional
             True labels. Without them the class of a row is that of its nearest atom.
 
@@ -195,10 +196,10 @@ class PEF(ConceptEstimator):
         """
         return self._apply("transform", X, concept=concept)
 
-    def _transform(self, X: NDArray, concept: Any) -> NDArray[np.floating]:
+    def _transform(self, X: NDArray[Any], concept: Any) -> NDArray[np.floating]:
         return self._erase(X, None if concept is None else self._encode(concept, len(X), "concept"))
 
-    def _erase(self, X: NDArray, k: NDArray[np.int64] | None = None) -> NDArray[np.floating]:
+    def _erase(self, X: NDArray[Any], k: NDArray[np.int64] | None = None) -> NDArray[np.floating]:
         source = self._source(X, k)
         chance = digests(X, self.seed_)
         if self.draw == "copy":
@@ -208,7 +209,7 @@ class PEF(ConceptEstimator):
         line = np.searchsorted(ends, source + (chance >> np.uint64(32)) / 2**32, side="right")
         return self.atoms_[self.couplings_[line, 1].astype(np.int64)].astype(X.dtype, copy=False)
 
-    def _source(self, X: NDArray, k: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    def _source(self, X: NDArray[Any], k: NDArray[np.int64] | None) -> NDArray[np.int64]:
         """Nearest atom of each row: of its class, or of all classes."""
         if k is None:
             return nearest(X, self.atoms_)
@@ -277,7 +278,7 @@ def entropy(p: NDArray[np.float64]) -> float:
     return float(-(p * np.log(p)).sum())
 
 
-def nearest(X: NDArray, atoms: NDArray) -> NDArray[np.int64]:
+def nearest(X: NDArray[Any], atoms: NDArray[Any]) -> NDArray[np.int64]:
     """Index of the atom nearest to each row."""
     center = atoms.mean(axis=0, dtype=np.float64)
     places = atoms - center
@@ -287,7 +288,7 @@ def nearest(X: NDArray, atoms: NDArray) -> NDArray[np.int64]:
     return np.concatenate(parts)
 
 
-def centres(X: NDArray, n: int, rng: np.random.Generator) -> NDArray:
+def centres(X: NDArray[Any], n: int, rng: np.random.Generator) -> NDArray[Any]:
     """Centres of k-means."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -301,12 +302,12 @@ def centres(X: NDArray, n: int, rng: np.random.Generator) -> NDArray:
         return kmeans.fit(sample).cluster_centers_.astype(X.dtype, copy=False)
 
 
-def shares_of(X: NDArray, atoms: NDArray) -> NDArray[np.float64]:
+def shares_of(X: NDArray[Any], atoms: NDArray[Any]) -> NDArray[np.float64]:
     """Share of the rows that are nearest to each atom."""
     return np.bincount(nearest(X, atoms), minlength=len(atoms)) / len(X)
 
 
-def densities(X: NDArray, atoms: NDArray, bandwidth: float) -> NDArray[np.float64]:
+def densities(X: NDArray[Any], atoms: NDArray[Any], bandwidth: float) -> NDArray[np.float64]:
     """Gaussian kernel density of the rows at each atom, as a law."""
     from scipy.special import logsumexp
     from sklearn.metrics import pairwise_distances_chunked
@@ -316,7 +317,7 @@ def densities(X: NDArray, atoms: NDArray, bandwidth: float) -> NDArray[np.float6
     return np.exp(logs - logsumexp(logs))
 
 
-def digests(X: NDArray, seed: int) -> NDArray[np.uint64]:
+def digests(X: NDArray[Any], seed: int) -> NDArray[np.uint64]:
     """64 random bits for each row, made from its values and the seed alone."""
     key = seed.to_bytes(8, "little")
     out = np.empty(len(X), np.uint64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ class Projector(ConceptEstimator):
 
     basis_: NDArray[np.float64]
 
-    def _erase(self, X: NDArray) -> NDArray[np.floating]:
+    def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
         basis = self.basis_.astype(X.dtype, copy=False)
         return in_blocks(lambda rows: rows - (rows @ basis) @ basis.T, X)
 
@@ -31,6 +31,6 @@ class Projector(ConceptEstimator):
             raise MuteError("the columns of basis_ are not orthonormal")
 
 
-def class_accuracy(z: NDArray, predicted: NDArray) -> float:
+def class_accuracy(z: NDArray[Any], predicted: NDArray[Any]) -> float:
     """Share of rows named rightly, as a mean over the classes that occur in `z`."""
     return float(np.mean([(predicted[z == k] == k).mean() for k in np.unique(z)]))

@@ -69,6 +69,7 @@ def check_rows(
 
 
 def check_width(width: int, estimator: Any, name: str) -> None:
+    """Refuse rows of another width than the estimator was fitted on."""
     # The words are those that scikit-learn's checks of estimators ask for.
     if width != estimator.n_features_in_:
         raise MuteError(
@@ -341,6 +342,7 @@ def random_state_of(value: Any) -> np.random.RandomState:
 
 
 def check_length(labels: NDArray, n_rows: int, name: str) -> None:
+    """Refuse labels that are not one for each row."""
     if len(labels) != n_rows:
         raise MuteError(f"{name} has {len(labels)} labels for {n_rows} rows; give one label for each row")
 

@@ -133,7 +133,7 @@ class GaussianCFR(ConceptEstimator):
     n_draws: int = 0
     random_state: Any = None
 
-    def _learn(self, X: NDArray, z: NDArray) -> None:
+    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
         moments = Moments(len(self._encoder), X.shape[1], "class")
         for start in range(0, len(X), _BLOCK):
             # In double precision: a regression divides by the smallest variances.
@@ -155,7 +155,7 @@ class GaussianCFR(ConceptEstimator):
     def projection_(self) -> NDArray[np.float64]:
         return np.eye(len(self.mean_)) - self.basis_.T @ self.coordinates_
 
-    def _erase(self, X: NDArray) -> NDArray[np.floating]:
+    def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
         return self._shift(X, -self.coordinates_, np.zeros(len(self.basis_)))
 
     def counterfactual(self, X: Any, target: Any, *, concept: Any = None) -> NDArray[np.floating]:
@@ -164,6 +164,7 @@ class GaussianCFR(ConceptEstimator):
         Parameters
         ----------
         X : array-like of shape (n, D)
+            Rows to move.
         target : label or array-like of shape (n,)
             One label for all rows, or one for each.
         concept : optional
@@ -171,7 +172,7 @@ class GaussianCFR(ConceptEstimator):
         """
         return self._apply("counterfactual", X, target=target, concept=concept)
 
-    def _counterfactual(self, X: NDArray, target: Any, concept: Any) -> NDArray[np.floating]:
+    def _counterfactual(self, X: NDArray[Any], target: Any, concept: Any) -> NDArray[np.floating]:
         goal = self._encode_targets(target, len(X))
         out = np.empty_like(X)
         for j in np.unique(goal):
@@ -195,12 +196,12 @@ class GaussianCFR(ConceptEstimator):
     def _counterfactual_with(self, ops: Any, x: Any, target: Any, concept: Any) -> Any:
         return self._move_with(ops, x, ops.codes(self._encode_targets(target, len(x))))
 
-    def _shift(self, X: NDArray, slopes: NDArray[np.float64], offset: NDArray[np.float64]) -> NDArray[np.floating]:
+    def _shift(self, X: NDArray[Any], slopes: NDArray[np.float64], offset: NDArray[np.float64]) -> NDArray[np.floating]:
         """Rows moved along the basis, by coordinates that are affine in the row."""
         change = (X - self.mean_.astype(X.dtype)) @ slopes.T.astype(X.dtype) + offset.astype(X.dtype)
         return X + change @ self.basis_.astype(X.dtype)
 
-    def _draws(self, X: NDArray) -> NDArray[np.float64]:
+    def _draws(self, X: NDArray[Any]) -> NDArray[np.float64]:
         """Standard normal numbers, shape (n, r), each row's from its own bytes."""
         keys = (int.from_bytes(hashlib.sha256(row.tobytes()).digest()) for row in X)
         width = len(self.basis_)

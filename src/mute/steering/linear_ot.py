@@ -116,7 +116,7 @@ class LinearOT(GaussianTransport):
     router: Any = "mlp"
     random_state: Any = None
 
-    def _learn(self, X: NDArray, z: NDArray) -> None:
+    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
         rows = MemoryStore(X, z, 1)
         self.reg_ = self._choose_reg(rows, rows.reduce(FirstScan(X.shape[1], len(self._encoder))))
         super()._learn(X, z)

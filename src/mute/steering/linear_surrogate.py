@@ -121,7 +121,7 @@ class LinearSurrogate(Surrogate, Conditional):
     validation_fraction: float = 0.1
     random_state: Any = None
 
-    def _learn(self, X: NDArray, z: NDArray) -> None:
+    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
         check_every_class(z, self._encoder.classes)
         rng = self._generator()
         teacher = self._fitted_teacher(X, z, rng)
@@ -150,11 +150,11 @@ class LinearSurrogate(Surrogate, Conditional):
     def _default_teacher(self) -> Any:
         return MUtE(4, router=None, diagnostics=False)
 
-    def _push(self, X: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _push(self, X: NDArray[Any], k: NDArray[np.int64]) -> NDArray[np.floating]:
         origin = np.zeros(X.shape[1])
         return by_group(X, k, lambda i: (self.pushes_[i], origin, self.push_offsets_[i]))
 
-    def _move(self, X: NDArray, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _move(self, X: NDArray[Any], source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
         k, d = self.push_offsets_.shape
         origin = np.zeros(d)
         ways = [(i, j) for i in range(k) for j in range(k)]
@@ -166,7 +166,9 @@ class LinearSurrogate(Surrogate, Conditional):
             raise MuteError("its maps from a class to itself are not the identity")
 
 
-def _moved(teacher: Any, X: NDArray, rows: list[NDArray], i: int, j: int) -> Iterator[tuple[NDArray, NDArray]]:
+def _moved(
+    teacher: Any, X: NDArray[Any], rows: list[NDArray[Any]], i: int, j: int
+) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """Rows as class i and as class j: those of class i with their counterfactuals, and the reverse for class j."""
     labels = teacher.classes_
     for x in _blocks(X, rows[i]):
@@ -175,12 +177,14 @@ def _moved(teacher: Any, X: NDArray, rows: list[NDArray], i: int, j: int) -> Ite
         yield teacher.counterfactual(x, labels[[i] * len(x)], concept=labels[[j] * len(x)]), x
 
 
-def _pushed(teacher: Any, X: NDArray, rows: list[NDArray], i: int) -> Iterator[tuple[NDArray, NDArray]]:
+def _pushed(
+    teacher: Any, X: NDArray[Any], rows: list[NDArray[Any]], i: int
+) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """Rows of class i, and the same rows erased."""
     for x in _blocks(X, rows[i]):
         yield x, teacher.transform(x, concept=teacher.classes_[[i] * len(x)])
 
 
-def _blocks(X: NDArray, rows: NDArray[np.int64]) -> Iterator[NDArray]:
+def _blocks(X: NDArray[Any], rows: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
     for start in range(0, len(rows), _BLOCK):
         yield X[rows[start : start + _BLOCK]]

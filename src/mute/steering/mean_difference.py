@@ -75,23 +75,23 @@ class MeanDifference(Streaming, Invertible):
     router: Any = "mlp"
     random_state: Any = None
 
-    def _learn(self, X: NDArray, z: NDArray) -> None:
+    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
         super()._learn(X, z)
         self._learn_router(X, z)
 
     def _solve(self) -> None:
         self.means_, self.mean_ = self.moments_.means, self.moments_.mean
 
-    def _push(self, X: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _push(self, X: NDArray[Any], k: NDArray[np.int64]) -> NDArray[np.floating]:
         return self._shift(X, self.mean_ - self.means_, k)
 
-    def _pull(self, Q: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _pull(self, Q: NDArray[Any], k: NDArray[np.int64]) -> NDArray[np.floating]:
         return self._shift(Q, self.means_ - self.mean_, k)
 
-    def _move(self, X: NDArray, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _move(self, X: NDArray[Any], source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
         gaps = self.means_[None] - self.means_[:, None]
         k = len(self.means_)
         return self._shift(X, gaps.reshape(k * k, -1), source * k + target)
 
-    def _shift(self, X: NDArray, shifts: NDArray[np.float64], which: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _shift(self, X: NDArray[Any], shifts: NDArray[np.float64], which: NDArray[np.int64]) -> NDArray[np.floating]:
         return X + (self.strength * shifts).astype(X.dtype)[which]

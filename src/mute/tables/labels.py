@@ -23,7 +23,7 @@ _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
 def read_labels(spec: Spec) -> NDArray[Any]:
-    """Read one label for each row.
+    r"""Read one label for each row.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def read_labels(spec: Spec) -> NDArray[Any]:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "people.csv")
-    ...     _ = path.write_text("name,group\\nAda,2\\nAlan,1\\n")
+    ...     _ = path.write_text("name,group\nAda,2\nAlan,1\n")
     ...     print(read_labels(f"{path}:group"))
     [2 1]
     """

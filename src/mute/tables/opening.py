@@ -19,7 +19,7 @@ __all__ = ["open_matrix"]
 
 
 def open_matrix(spec: Spec, *, exclude: Collection[str] = ()) -> Matrix:
-    """Open a matrix in one file or in many; rows are read later, block by block.
+    r"""Open a matrix in one file or in many; rows are read later, block by block.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def open_matrix(spec: Spec, *, exclude: Collection[str] = ()) -> Matrix:
     >>> import numpy as np
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "x.csv")
-    ...     _ = path.write_text("label,a,b\\n1,0.5,2\\n0,1.5,3\\n")
+    ...     _ = path.write_text("label,a,b\n1,0.5,2\n0,1.5,3\n")
     ...     matrix = open_matrix(path, exclude=["label"])
     ...     print(matrix.shape, matrix.columns, [block.tolist() for block in matrix.row_blocks(1)])
     (2, 2) ['a', 'b'] [[[0.5, 2.0]], [[1.5, 3.0]]]

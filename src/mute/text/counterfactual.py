@@ -287,7 +287,6 @@ def _method(method: Any, random_state: int) -> Any:
 @contextmanager
 def _reported(method: Any, tell: Stages) -> Iterator[None]:
     """Report the steps of the method's fit."""
-
     tell("fitting", 0.0)
     method.set_callbacks(lambda name, done, total: tell("fitting", done / max(total, 1)))
     try:

@@ -109,5 +109,5 @@ def _is_number(word: str) -> bool:
 
 
 def _counts(first: str, second: str, third: str) -> bool:
-    """ "over 20 years", "more than ten"."""
+    """Whether a number follows: "over 20 years", "more than ten"."""
     return first in _APPROXIMATE and (_is_number(second) or (second == "than" and _is_number(third)))

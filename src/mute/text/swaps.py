@@ -238,7 +238,7 @@ def _cased(new: str, old: str) -> str:
 
 
 def _compound(word: str, to: str | None) -> str | None:
-    """ "mother-in-law", "ex-husband", "all-male": one noun, at the end or before "in-law"."""
+    """Swap the one noun, at the end or before "in-law": "mother-in-law", "ex-husband", "all-male"."""
     parts = word.split("-")
     found = [at for at, part in enumerate(parts) if part.lower() in _NOUNS_AND_ROLES]
     if len(found) != 1 or not _PRONOUN_WORDS.isdisjoint(map(str.lower, parts)):
@@ -254,7 +254,7 @@ def _compound(word: str, to: str | None) -> str | None:
 
 
 def _names_both(sentence: _Sentence, at: int) -> bool:
-    """ "he or she", "his/her", "men, women and children", "Mr. and Mrs.", "s/he", "(s)he", "she (he)"."""
+    """Whether both are named: "he or she", "his/her", "men, women and children", "Mr. and Mrs.", "s/he", "she (he)"."""
     plain = sentence.word(at).lower()
     if (sentence.touches(at - 1) and sentence.word(at - 1) == ")") or (
         sentence.touches(at) and sentence.word(at + 1) == "("

@@ -36,6 +36,7 @@ def intervene(
     Parameters
     ----------
     model : torch.nn.Module
+        The network whose states change.
     layer : str or sequence of str
         Names of modules inside, as in ``model.named_modules()``: "encoder.layers.6". A layer gives a tensor (..., D), a
         tuple or list that begins with one, or an object or dict with ``last_hidden_state`` or a first tensor.

@@ -121,9 +121,9 @@ class Retrieval:
     @classmethod
     def from_state(cls, encoder: Encoder, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
         """What `state` gave, checked."""
-        letters, offsets, directions = (arrays[name] for name in ("letters", "offsets", "directions"))
-        kinds = (letters.dtype, offsets.dtype, directions.dtype)
-        if kinds != (np.uint8, np.int64, np.float16) or (letters.ndim, offsets.ndim, directions.ndim) != (1, 1, 2):
+        letters, offsets, directions = found = [arrays[name] for name in ("letters", "offsets", "directions")]
+        kinds = [(np.dtype(np.uint8), 1), (np.dtype(np.int64), 1), (np.dtype(np.float16), 2)]
+        if [(array.dtype, array.ndim) for array in found] != kinds:
             raise MuteError("its arrays are of other kinds than a corpus has")
         fits = len(offsets) == len(directions) + 1 > 1 and offsets[0] == 0 and offsets[-1] == len(letters)
         if not fits or (np.diff(offsets) < 0).any() or not np.isfinite(directions).all():
