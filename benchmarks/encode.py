@@ -27,9 +27,8 @@ def main(name: str, n: int) -> None:
     cores = sorted({1, resolve_threads(None)})
     ways = {f"mute, {k} thread(s)": (k, encoder) for k in cores}
     try:
-        from sentence_transformers import SentenceTransformer
-
         import torch
+        from sentence_transformers import SentenceTransformer
 
         model = SentenceTransformer(str(prepared_folder(name)), device="cpu")
         ways |= {f"sentence-transformers, {k} thread(s)": (k, model.encode) for k in cores}

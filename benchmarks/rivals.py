@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+import torch
 from concept_erasure import LeaceEraser
 from made_up import Mixture
 from rich.console import Console
 from rich.table import Table
 
-import torch
 from mute.rivals import LEACE
 
 # Their fit takes at least as long as ours.

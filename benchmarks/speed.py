@@ -32,13 +32,13 @@ from dataclasses import dataclass
 import numpy as np
 import per_dimension
 import scipy.linalg  # noqa: F401  (its BLAS is another than numpy's, and must be there when threads are limited)
+import torch
 from made_up import Mixture
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-import torch
 from mute.flow.fitting import FlowFitter
 from mute.flow.flow import Flow
 from mute.flow.marginals import Histogram, Quantile

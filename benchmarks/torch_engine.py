@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+import torch
 from made_up import Mixture
 from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-import torch
 from mute.flow.fitting import FlowFitter
 from mute.flow.marginals import Histogram, Quantile
 from mute.flow.rotations import make_rotation

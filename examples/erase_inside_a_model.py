@@ -12,11 +12,11 @@ import sys
 
 import matplotlib
 import numpy as np
+import torch
 from sklearn.neural_network import MLPClassifier
+from torch import nn
 
 import mute
-import torch
-from torch import nn
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

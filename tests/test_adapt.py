@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
-from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
 
 import mute
 from mute import MUtE
 from mute.errors import MuteError
+from mute.evaluation.adversaries import ShrunkQuadratic
 
 pytestmark = pytest.mark.filterwarnings("ignore::mute.WeakResultWarning")
 
@@ -35,7 +35,7 @@ def score(adversary: Any, q: NDArray, z: NDArray) -> float:
     return adversary.fit(q[:half], z[:half]).score(q[half:], z[half:])
 
 
-ADVERSARIES = [QuadraticDiscriminantAnalysis(solver="eigen", shrinkage=0.05), LogisticRegression()]
+ADVERSARIES = [ShrunkQuadratic(0.05), LogisticRegression()]
 
 
 def published(whose: str, seed: int, n: int = 500) -> tuple[NDArray, NDArray]:

@@ -78,7 +78,7 @@ BAD_ROWS: dict[str, tuple[Any, str]] = {
     "no rows": (X[:0], r"0 sample\(s\).*minimum of 1"),
     "no columns": (X[:, :0], r"0 feature\(s\).*minimum of 1"),
     "one-dimensional": (X[:, 0], r"Expected 2D array, got 1D.*[Rr]eshape"),
-    "three-dimensional": (X[None], r"with dim 3, while dim <= 2 is required"),
+    "three-dimensional": (X[None], r"with dim 3"),
     "a scalar": (3.0, r"Expected 2D array, got scalar"),
     "nothing": (None, r"Expected 2D array|None"),
     "sparse": (sparse.csr_matrix(X), r"is a sparse csr_matrix; give a dense array, for example .*toarray"),

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from mute.evaluation.adversaries import attack, panel_of
+from mute.evaluation.adversaries import ShrunkQuadratic, attack, panel_of
 
 
 def read(X, z, n_classes=2, adversary="quadratic"):
@@ -72,3 +72,19 @@ def test_neighbours_see_length_alone():
     assert np.mean(read(X, z, adversary="neighbours").argmax(axis=1) == z[2000:]) > 0.85
     X[0] = 0.0  # a row without direction
     assert np.isfinite(read(X, z, adversary="neighbours")).all()
+
+
+def test_shrunk_quadratic_is_scikit_learns() -> None:
+    """The same answers as scikit-learn's own, which has shrinkage from 1.8 on."""
+    from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
+
+    rng = np.random.default_rng(0)
+    z = np.repeat([0, 1, 2], [200, 100, 50])
+    X = rng.normal(size=(350, 4)) * (1 + z)[:, None] + z[:, None]
+    for shrinkage in (1e-3, 0.5):
+        ours, theirs = (
+            ShrunkQuadratic(shrinkage).fit(X, z),
+            QuadraticDiscriminantAnalysis(solver="eigen", shrinkage=shrinkage).fit(X, z),
+        )
+        np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), rtol=1e-9)
+        np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import kstest
-from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
 from laws import draw
 from mute import MUtE
+from mute.evaluation.adversaries import ShrunkQuadratic
 from mute.flow.covariances import class_covariances
 from mute.flow.fitting import FlowFitter
 from mute.flow.marginals import Quantile, gaussian_of
@@ -164,7 +164,7 @@ def test_whitening_is_exact() -> None:
 def quadratic(q: NDArray, z: NDArray) -> float:
     """Accuracy of an adversary that learns on one half of the rows, in the other."""
     half = np.random.default_rng(0).permutation(len(z)) < len(z) // 2
-    adversary = QuadraticDiscriminantAnalysis(solver="eigen", shrinkage=0.1).fit(q[half], z[half])
+    adversary = ShrunkQuadratic(0.1).fit(q[half], z[half])
     return adversary.score(q[~half], z[~half])
 
 

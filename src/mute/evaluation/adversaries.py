@@ -10,11 +10,22 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
 
 from mute.errors import MuteError
 from mute.rows.interrupts import interruptible
 
-__all__ = ["CODER", "PANEL", "Adversary", "Features", "attack", "panel_of", "standardiser", "training"]
+__all__ = [
+    "CODER",
+    "PANEL",
+    "Adversary",
+    "Features",
+    "ShrunkQuadratic",
+    "attack",
+    "panel_of",
+    "standardiser",
+    "training",
+]
 
 # Penalties of the wide network: the network that does better on its held-out rows is kept.
 _WIDE_PENALTIES = (1e-4, 1.0)
@@ -112,19 +123,48 @@ class _Whitener:
         return np.minimum(1, (1 + 2 / np.sqrt(d)) / np.maximum(length, 1e-300))
 
 
+class ShrunkQuadratic(ClassifierMixin, BaseEstimator):
+    """Quadratic discriminant analysis whose class covariances are shrunk towards a multiple of the identity.
+
+    scikit-learn's own has this from 1.8 on. A class may be without spread in a direction that others have: what
+    shrinkage gives it there is enough.
+    """
+
+    def __init__(self, shrinkage: float = 0.1) -> None:
+        self.shrinkage = shrinkage
+
+    def fit(self, X: NDArray, z: NDArray) -> ShrunkQuadratic:
+        from scipy.linalg import eigh
+        from sklearn.covariance import empirical_covariance, shrunk_covariance
+
+        self.classes_, codes = np.unique(z, return_inverse=True)
+        parts = [X[codes == k] for k in range(len(self.classes_))]
+        self._priors = np.bincount(codes) / len(codes)
+        self._means = [part.mean(axis=0) for part in parts]
+        self._laws = [eigh(shrunk_covariance(empirical_covariance(part), self.shrinkage)) for part in parts]
+        return self
+
+    def predict_proba(self, X: NDArray) -> NDArray[np.float64]:
+        from scipy.special import softmax
+
+        densities = [
+            (((X - mean) @ (axes * sizes**-0.5)) ** 2).sum(axis=1) + np.log(sizes).sum()
+            for mean, (sizes, axes) in zip(self._means, self._laws, strict=True)
+        ]
+        return softmax(np.log(self._priors) - 0.5 * np.array(densities).T, axis=1)
+
+    def predict(self, X: NDArray) -> NDArray:
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+
 def _quadratic(X: NDArray, z: NDArray, seed: int) -> Any:
     """Affine invariant quadratic discriminant analysis: it whitens the rows first.
 
     Rows x and A x + b (A invertible) get the same answers, so an eraser cannot look better by the axes and scales of
     its output. The covariance of a class is shrunk towards that of all rows; held-out rows choose by how much.
     """
-    from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
     from sklearn.model_selection import train_test_split
     from sklearn.pipeline import make_pipeline
-
-    def trained(rows: NDArray, z: NDArray, shrinkage: float) -> Any:
-        # A class, not all rows, may be without spread in a direction: what shrinkage gives it there is enough.
-        return QuadraticDiscriminantAnalysis(solver="eigen", shrinkage=shrinkage, tol=1e-12).fit(rows, z)
 
     whitener = _Whitener().fit(X.astype(np.float64))
     rows, best, counts = whitener.transform(X.astype(np.float64)), _SHRINKAGES[-1], np.bincount(z)
@@ -132,11 +172,11 @@ def _quadratic(X: NDArray, z: NDArray, seed: int) -> Any:
         learn, watch, z_learn, z_watch = train_test_split(rows, z, test_size=0.2, stratify=z, random_state=seed)
 
         def balanced(shrinkage: float) -> float:
-            answer = (trained(learn, z_learn, shrinkage).predict_proba(watch) / counts).argmax(axis=1)
+            answer = (ShrunkQuadratic(shrinkage).fit(learn, z_learn).predict_proba(watch) / counts).argmax(axis=1)
             return float(np.mean([np.mean(answer[z_watch == k] == k) for k in range(len(counts))]))
 
         best = max(_SHRINKAGES, key=balanced)
-    return make_pipeline(whitener, trained(rows, z, best))
+    return make_pipeline(whitener, ShrunkQuadratic(best).fit(rows, z))
 
 
 class _Polar:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-
 import torch
+from torch import Tensor, nn
+
 from mute.errors import MuteError
 from mute.flow.flow import Flow
 from mute.flow.ops import check_kind, full_precision
 from mute.rows.threads import for_each
-from torch import Tensor, nn
 
 __all__ = ["FlowModule"]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
 import torch
+from torch import Tensor, nn
+
 from mute.errors import MuteError
 from mute.estimators.base import ConceptEstimator
 from mute.estimators.conditional import Conditional
@@ -14,7 +15,6 @@ from mute.estimators.tensors import check_router, classes_of, run_on
 from mute.flow.ops import check_kind
 from mute.rows.detect import to_host
 from mute.rows.validation import LabelEncoder, check_number
-from torch import Tensor, nn
 
 __all__ = ["Intervention"]
 

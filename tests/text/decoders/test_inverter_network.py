@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose
 
-import torch
 from mute.text.decoders.inverter_network import END, InverterNetwork, Request, Settings
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose
 
-import torch
 from mute.errors import MuteError
 from mute.text import load_encoder
 from mute.text.decoders import vec2text as adapter

@@ -159,6 +159,7 @@ class Inverter:
         self, wanted: NDArray[np.float32], drafts: list[str] | None, reached: NDArray[np.float32] | None, beam: int
     ) -> list[list[str]]:
         import torch
+
         from mute.text.decoders.inverter_network import Request
 
         ids = None if drafts is None else token_ids(self.tokenizer, drafts)
@@ -303,9 +304,9 @@ def _read_about(place: Path) -> dict[str, Any]:
 
 def _read_parts(place: Path, about: dict[str, Any]) -> tuple[InverterNetwork, Any]:
     """The network and the tokenizer of a folder; raises whatever is wrong with them."""
+    import torch
     from tokenizers import Tokenizer
 
-    import torch
     from mute.text.decoders.inverter_network import InverterNetwork, Settings
 
     for name in (_ARRAYS, _TOKENIZER):

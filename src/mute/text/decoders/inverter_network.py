@@ -18,10 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
-from torch.nn import functional
-
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 __all__ = ["END", "InverterNetwork", "Request", "Settings"]
 

@@ -454,6 +454,7 @@ class _Training:
 
     def _step(self, rows: NDArray[np.int64], drafts: _Drafts | None, draft_ids: list[list[int]], share: float) -> None:
         import torch
+
         from mute.text.decoders.inverter_network import Request
 
         texts = rows if drafts is None else drafts.rows[rows]
@@ -562,6 +563,7 @@ class _Training:
 
 def _new_network(corpus: _Corpus, command: SimpleNamespace) -> InverterNetwork:
     import torch
+
     from mute.estimators.training import seeded
     from mute.text.decoders.inverter_network import END, InverterNetwork, Settings
 
@@ -600,6 +602,7 @@ def _judge(
 ) -> dict[str, float]:
     """The figures of `Inverter.quality_`, on the held-out texts."""
     import torch
+
     from mute.text.decoders.inverter_network import Request
 
     rows, encoder = corpus.held_out, inverter.encoder
