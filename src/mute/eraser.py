@@ -279,7 +279,7 @@ class MUtE(Invertible):
             return self._fit(X, y, concept)
         if come_in_blocks(X) or come_in_blocks(unlabelled):
             raise MuteError(
-                "unlabelled must be an array, not rows in blocks, and so must X; label the rows with eraser.route and "
+                "a fit with unlabelled takes arrays only, not rows in blocks; label the rows with eraser.route and "
                 "fit on all of them"
             )
         if self.router is None:

@@ -161,7 +161,7 @@ class Conditional(ConceptEstimator):
         if self.router_ is None:
             raise MuteError(
                 "this eraser has no router, so it needs one label for each row: concept= in Python, --concept on the "
-                'command line; to erase without labels, fit with router="mlp" (--router mlp)'
+                'command line; fit with router="mlp" (--router mlp) to erase without labels'
             )
         return self.router_.predict(X)
 
