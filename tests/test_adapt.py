@@ -167,10 +167,10 @@ def test_the_router_learns_from_labelled_rows_alone() -> None:
 @pytest.mark.parametrize(
     ("settings", "more", "message"),
     [
-        ({"router": None}, np.zeros((5, D)), "labelled by the router, but router=None"),
+        ({"router": None}, np.zeros((5, D)), "unlabelled requires a router, but router=None"),
         ({}, np.zeros((5, D + 1)), f"unlabelled cannot be used: X has {D + 1} features"),
         ({}, np.full((5, D), np.nan), "unlabelled"),
-        ({}, iter([np.zeros((5, D))]), "from arrays only, not from blocks"),
+        ({}, iter([np.zeros((5, D))]), "a fit with unlabelled takes arrays only, not rows in blocks"),
     ],
 )
 def test_rows_without_labels_that_cannot_be_used(settings: dict, more: Any, message: str) -> None:

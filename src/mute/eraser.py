@@ -1,4 +1,4 @@
-"""MUtE: erase a concept from embeddings, or ask what an embedding would be under another value of it."""
+"""MUtE: erase a concept from embeddings, or compute an embedding's counterfactual under another class."""
 
 from __future__ import annotations
 
@@ -37,24 +37,25 @@ from mute.rows.validation import check_rows, check_whole_number, warn_of_few_row
 
 __all__ = ["Flags", "MUtE"]
 
-# With fewer rows in its smallest class, an adversary on held-out rows could not tell anything from chance.
+# With fewer rows in the smallest class, an adversary on held-out rows cannot be distinguished from chance.
 _FEWEST_FOR_AUTO = 100
 _FALLBACK_ITERATIONS = 10
 
 
 @dataclass(frozen=True, eq=False)
 class Flags:
-    """Rows to look at twice, each an array of shape (n,).
+    """Rows that deserve a check, as arrays of shape (n,).
 
     Attributes
     ----------
     out_of_range : bool array
-        In some direction of the first layer the row lies outside what was seen of its class in fit, by more than a
-        tenth of the range.
+        The row lies outside the range of its class's training rows by more than a tenth of that range, in some
+        direction of the first layer.
     low_margin : bool array
-        The router's first choice leads its second by less than the threshold: the row may take the wrong map.
+        `margin` is below the threshold, so the row may take the map of a wrong class.
     margin : float array
-        That lead (1 where labels were given, NaN where the router has no probabilities).
+        Probability of the router's first choice minus that of its second. It is 1 with true labels and NaN if the
+        router has no probabilities.
     """
 
     out_of_range: NDArray[np.bool_]
@@ -64,7 +65,7 @@ class Flags:
 
 @dataclass(frozen=True, eq=False)
 class Routing:
-    """A router, the numbers of the rows that it has learned from, where they go without it, and how it does."""
+    """A router, the numbers of its training rows, their routes by cross-validation, and the router's report."""
 
     known: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     router: Any = None
@@ -74,7 +75,7 @@ class Routing:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a fit will do: how many layers at most, what stops them, and which rows of each class serve for what."""
+    """A fit before it starts: the most layers, the stopping rule, and the purpose of each sample of rows."""
 
     max_layers: int
     rule: StoppingRule | None
@@ -88,47 +89,46 @@ class Plan:
 class MUtE(Invertible):
     r"""Maximum utility-preserving erasure of a discrete concept, and its dual counterfactuals.
 
-    Every class-conditional law of the rows is carried to one shared Gaussian by a flow of shared rotations and
-    class-conditional, dimension-wise, invertible marginal maps: :math:`f(x) = f_{\eta(x)}(x)`. The router
-    :math:`\eta` chooses the class; with the true label in its place the method is the paper's MUtE*. Run backwards
-    under another class, the same maps give counterfactuals, :math:`f_j^{-1}(f(x))`.
+    A flow carries the law of every class to one shared Gaussian: :math:`f(x) = f_{\eta(x)}(x)`. Each layer is a
+    rotation that all classes share, followed by invertible maps of single coordinates, one for each class. The router
+    :math:`\eta` chooses the class of a row. With true labels in its place, the method is the paper's MUtE*. The same
+    maps run backwards under another class give counterfactuals, :math:`f_j^{-1}(f(x))`.
 
     Parameters
     ----------
     n_iterations : int or "auto", default="auto"
-        Number of layers, of which `shrinkage` takes the first K + 1. "auto" adds layers while they find differences
-        between the classes beyond chance. Without `shrinkage` or with `Histogram` it sets rows aside, lets a fresh
-        adversary learn on one half of them, erased, and be tested on the other, and keeps the layers up to the least
-        leak.
+        Number of layers, or "auto" to stop when a new layer no longer separates the classes. `shrinkage` uses the first
+        K + 1 layers. Without `shrinkage`, or with `Histogram`, "auto" measures the leak on held-out rows after some of
+        the layers, and keeps the number of layers with the least leak.
     max_iterations : int, default=100
         The most layers that "auto" tries.
     router : {"mlp", "logistic"}, classifier or None, default="mlp"
-        Chooses the class of a row whose label is not given. Any scikit-learn classifier will do (wrap a fitted one
-        in `sklearn.frozen.FrozenEstimator`). With None there is none, and labels must always be given.
+        Chooses the class of a row without a label. It may be any scikit-learn classifier; wrap a fitted one in
+        `sklearn.frozen.FrozenEstimator`. An eraser with None has no router and requires labels.
     shrinkage : bool, default=True
-        Let the classes share what does not differ beyond chance, so that the erasure holds on new rows: a first layer
-        for all, covariances of the classes measured on rows that had no part in finding their axes, marginals drawn
-        towards the common ones. Without, each class is estimated alone, as in the paper.
+        Let the classes share every estimate in which they do not differ beyond chance. This lowers the leak on unseen
+        rows. All classes share the first layer; their covariances are estimated by cross-validation; their marginals
+        shrink towards the common ones. With False each class is estimated alone, as in the paper.
     rotation : {"auto", "alternate", "global", "random", "ica"}, default="auto"
-        Principal axes of one class after the other (the paper), of all rows, a Haar-random rotation, or orthogonal
-        independent components. "auto" is "random" with `shrinkage`, for the layers after the first K + 1, and
-        "alternate" without.
+        "alternate" takes the principal axes of one class after the other (the paper), "global" those of all rows,
+        "random" a Haar-random rotation, "ica" orthogonal independent components. "auto" means "random" with
+        `shrinkage`, for the layers after the first K + 1, and "alternate" without.
     marginal : {"quantile", "histogram"}, `Quantile` or `Histogram`, default="quantile"
-        How the one-dimensional maps are fitted. ``Histogram(bins=1000, alpha=1e-10, floor="add")`` is the paper's;
-        histograms are every class's own, whatever `shrinkage` says.
+        How the one-dimensional maps are fitted. ``Histogram(bins=1000, alpha=1e-10, floor="add")`` is the paper's.
+        Histograms are never shrunk.
     keep_norm : bool, default=False
-        Give every counterfactual the norm of the row it comes from. Most sentence encoders put their rows on the
-        unit sphere; this puts counterfactuals back onto it.
+        Give every counterfactual the norm of its row. Most sentence encoders put their rows on the unit sphere; this
+        option puts counterfactuals back onto it.
     validation_fraction : float, default=0.2
-        Share of the rows that "auto" sets aside.
+        Share of the rows that "auto" sets aside as held-out rows.
     diagnostics : bool, default=True
         Follow a sample of rows through the layers after the fit and keep `diagnostics_`.
     scratch : "auto", folder or None, default="auto"
-        Where the rows are kept on their way through the layers: in a temporary file in this folder, or with None in
-        memory. "auto" takes a file, where the system keeps temporary ones, for rows that come from files (a memory map,
-        `mute.open_matrix`, blocks) and whose copy would take more than half of the memory at hand.
+        Folder for a temporary file with the rows between two layers; None keeps them in memory. "auto" uses a file for
+        rows that come from files (a memory map, `mute.open_matrix`, blocks) if a copy of them would take more than half
+        of the free memory.
     resume : folder, optional
-        Keep every finished layer there, and begin with those that the same fit, interrupted, has left there.
+        Keep every finished layer in this folder. If the same fit was interrupted, it continues from the layers there.
     n_threads : int, optional
         All cores when None.
     random_state : int, RandomState or None
@@ -141,28 +141,39 @@ class MUtE(Invertible):
     flow_ : Flow
         The maps.
     router_ : object or None
-        Gives encoded classes.
+        Predicts the encoded class of each row.
     n_iterations_ : int
         Number of layers.
     routing_ : RoutingReport or None
-        How the router does on rows it has not learned from.
+        Errors of the router on rows it has not learned from.
     diagnostics_ : Diagnostics or None
-        Negentropy and routing penalty of each class and layer: print it, `plot` it.
+        Negentropy and routing penalty of each class and layer.
     stopping_ : StopOnNoGain, EarlyStopping or None
-        What "auto" saw: the differences between the classes at each layer or, on held-out rows, the leak after some
-        numbers of layers.
+        The record of "auto": differences between the classes at each layer, or the leak on held-out rows.
+    fitted_on_ : dict
+        What the estimator was fitted on: "rows" and "columns" (the shape), "dtype", "sha256_of_rows" (a hash of the
+        training rows) and "class_rows" (the number of training rows of each class, in the order of `classes_`). After
+        a fit with `unlabelled`, "unlabelled" is their number.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
+    See Also
+    --------
+    RBIG : The same flow for a single law, as a density.
+    LEACE : Linear erasure, for adversaries that are linear.
+    MLPSurrogate : A network that copies a fitted MUtE.
+    mute.load : Reads a saved eraser.
+
     Notes
     -----
-    *Guarantees.* Given the class, the map is a bijection of all of :math:`R^D`: ``inverse_transform`` undoes
-    ``transform`` on any row, also far outside the training data. On the rows of the fit, all classes have the same
-    law up to what T layers leave.
+    *Guarantees.* Given the class, the map is a bijection of all of :math:`R^D`. ``inverse_transform`` undoes
+    ``transform`` on any row, even far outside the range of the training rows. On the training rows, all classes have
+    the same law, up to what T layers leave.
 
-    *Limits.* On new rows the class-conditional maps show their own estimation noise, about D²/n_k: below 20·D rows
-    in the smallest class a warning says so. A row that the router sends to the wrong class takes the wrong map. Outputs
-    are Gaussian, not on the sphere; downstream models must be trained on erased rows.
+    *Limits.* Unseen rows leak the estimation noise of the class-conditional maps, about D²/n_k. A warning is given
+    below 20·D rows in the smallest class. A row that the router sends to the wrong class takes the wrong map. An eraser
+    with a router is fitted on routed rows; if the router errs often and you have true labels, use ``router=None``.
+    Outputs are Gaussian and do not lie on the sphere. Downstream models must be trained on erased rows.
 
     *Cost.* T matrix products of (n, D) with (D, D); a fit also takes T eigendecompositions.
 
@@ -204,14 +215,7 @@ class MUtE(Invertible):
             "rotation": "alternate",
             "marginal": Histogram(bins=1000, alpha=1e-10, floor="add"),
         }
-        for data, layers in (
-            ("glove", 100),
-            ("bios", 70),
-            ("dial", 150),
-            ("jigsaw", 150),
-            ("synthetic", 20),
-            ("text", 4),
-        )
+        for data, layers in {"glove": 100, "bios": 70, "dial": 150, "jigsaw": 150, "synthetic": 20, "text": 4}.items()
     }
 
     # The origin is listed because files of MUtE have it last.
@@ -261,25 +265,25 @@ class MUtE(Invertible):
         Parameters
         ----------
         X : array-like of shape (n, D)
-            Also rows that come in blocks: a matrix on disk (`mute.open_matrix`), an iterator of arrays or of (array,
-            labels), a dask array or data frame.
+            Training rows. They may come in blocks: a matrix on disk (`mute.open_matrix`), an iterator of arrays or of
+            (array, labels), a dask array or data frame.
         y : array-like of shape (n,), optional
-            The concept's labels, any hashable kind, unless `concept` is given.
+            The concept's labels, of any hashable kind. Give them here or as `concept`.
         concept : array-like of shape (n,), optional
-            The concept's labels where `y` is another label, as in a pipeline.
+            The concept's labels if `y` has other labels, as in a pipeline.
         unlabelled : array-like of shape (m, D), optional
-            More rows, of which nobody knows the class: the router, which learns from `X` alone, says it. More rows
-            leave the maps less noise; where the router errs, classes are a little mixed.
+            More training rows, without labels. The router learns from `X` alone and chooses their classes. More rows
+            reduce the noise of the maps; the router's errors mix the classes.
         """
         if unlabelled is None:
             return self._fit(X, y, concept)
         if come_in_blocks(X) or come_in_blocks(unlabelled):
             raise MuteError(
-                "rows without labels are taken from arrays only, not from blocks; label them yourself "
-                "(eraser.route) and fit on all of them"
+                "a fit with unlabelled takes arrays only, not rows in blocks; label the rows with eraser.route and "
+                "fit on all of them"
             )
         if self.router is None:
-            raise MuteError("rows without labels are labelled by the router, but router=None; choose one")
+            raise MuteError("unlabelled requires a router, but router=None; choose a router")
         with self._all_or_nothing():
             self._check_settings()
             X = check_rows(self, X, reset=True)
@@ -304,10 +308,10 @@ class MUtE(Invertible):
         return scan.sha256
 
     def _learn_from(self, rows: ChunkStore, scan: FirstScan, routing: Routing | None = None) -> None:
-        """Plan, route, fit layers, diagnose: from rows wherever they are, with a router of their own or a new one."""
+        """Plan the fit, train a router if none is given, fit the layers and diagnose them."""
         seed = self._seed()
         checkpoint = None if self.resume is None else Checkpoint(self.resume, self._identity(rows, scan), seed)
-        # The layers have random numbers of their own: whatever else is drawn, they are the same.
+        # The layers have their own random numbers, so that they do not depend on what else is drawn.
         rng, turns = (np.random.default_rng(seed if checkpoint is None else checkpoint.seed) for _ in range(2))
         plan = self._plan(scan, rows.n_features, trains_router=self.router is not None and routing is None, rng=rng)
         samples = Samples.fetch(rows, scan, plan.held_out, plan.router_rows, plan.followed)
@@ -335,7 +339,7 @@ class MUtE(Invertible):
         self.diagnostics_ = self._diagnose_fit(plan, samples, route, rng) if self.diagnostics else None
 
     def _train_router(self, plan: Plan, samples: Samples, rng: np.random.Generator) -> Routing:
-        """The router that the settings ask for; without one, rows take the map of their own class."""
+        """The router of the settings; without a router, each row takes the map of its own class."""
         if not plan.trains_router:
             return Routing()
         known = samples.among(plan.router_rows)
@@ -358,7 +362,7 @@ class MUtE(Invertible):
         return diagnose(self.flow_, sets, self._encoder.classes, rng, self.n_threads)
 
     def _identity(self, rows: ChunkStore, scan: FirstScan) -> dict[str, Any]:
-        """What makes two fits the same."""
+        """What two fits must have in common for one to continue the other."""
         import mute
 
         settings = {name: value for name, value in plain_parameters(self).items() if name != "n_threads"}
@@ -378,7 +382,6 @@ class MUtE(Invertible):
         self._make_rotation()
 
     def _plan(self, scan: FirstScan, n_features: int, *, trains_router: bool, rng: np.random.Generator) -> Plan:
-        """The most layers, what stops them, and which rows serve for what."""
         counts = scan.class_counts().sum(axis=0)
         warn_of_few_rows(self._encoder, counts, n_features)
         aside = np.zeros_like(counts)
@@ -386,7 +389,7 @@ class MUtE(Invertible):
         if self.n_iterations != "auto":
             layers = int(self.n_iterations)
         elif self.shrinkage and isinstance(make_marginal(self.marginal), Quantile):
-            # Shrunk marginals know what differs by chance: no rows need be set aside.
+            # Shrunk marginals know which differences are due to chance, so no held-out rows are needed.
             layers, rule = max(int(self.max_iterations), len(counts) + 2), StopOnNoGain(len(counts) + 2)
         elif counts.min() < _FEWEST_FOR_AUTO:
             warn_weak_result(
@@ -417,23 +420,6 @@ class MUtE(Invertible):
             ("random" if self.shrinkage else "alternate") if self.rotation == "auto" else self.rotation
         )
 
-    def transform(self, X: Any, concept: Any = None) -> NDArray[np.floating]:
-        """Erase the concept.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, D)
-        concept : array-like of shape (n,), optional
-            True labels, in place of the router. The maps were fitted on rows that moved as the router said; where
-            it errs often, fit with ``router=None`` for the paper's MUtE*.
-
-        Returns
-        -------
-        array of shape (n, D)
-            float32 for float32 input, else float64.
-        """
-        return super().transform(X, concept)
-
     def _push(self, X: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
         return self.flow_.push(X, k, n_threads=self.n_threads)
 
@@ -448,13 +434,13 @@ class MUtE(Invertible):
             out *= np.linalg.norm(X, axis=1, keepdims=True) / np.maximum(now, np.finfo(out.dtype).tiny)
         return out
 
-    def _push_with(self, ops: Any, x: Any, k: Any) -> Any:
+    def push_with(self, ops: Any, x: Any, k: Any) -> Any:
         return self.flow_.push_with(ops, x, k)
 
-    def _pull_with(self, ops: Any, q: Any, k: Any) -> Any:
+    def pull_with(self, ops: Any, q: Any, k: Any) -> Any:
         return self.flow_.pull_with(ops, q, k)
 
-    def _move_with(self, ops: Any, x: Any, source: Any, target: Any) -> Any:
+    def move_with(self, ops: Any, x: Any, source: Any, target: Any) -> Any:
         out = self.flow_.pull_with(ops, self.flow_.push_with(ops, x, source), target)
         if not self.keep_norm:
             return out
@@ -462,31 +448,30 @@ class MUtE(Invertible):
         return out * (ops.norm(x) / ops.clip(ops.norm(out), float(limits.tiny), float(limits.max)))
 
     def adapt(self, X: Any, concept: Any = None) -> Self:
-        """An eraser for the rows at hand, among which an adversary learns nothing to the second order.
+        """Remove the residual leak of a fixed set of rows, up to second moments.
 
-        On new rows an eraser shows the noise of its maps; on those that it was fitted on it shows the opposite: class
-        means and covariances agree better than chance would have it, so that what some rows have too much of, the
-        others lack, and an adversary who knows the class of some reads that of the others by turning its answers round.
-        Where all rows that are to be erased are known, both can be mended: straight layers, one for each class, give
-        the rows of each class the mean and the covariance of an independent Gaussian sample of so many rows, and a last
-        rotation hides the axes by which that was done.
+        Use this method if you have every row that you will publish. Unseen rows leak the noise of the maps. Training
+        rows leak in the opposite way: their class means and covariances agree better than chance, so an adversary with
+        some labels can invert its predictions for the other rows. `adapt` adds one affine layer for each class. These
+        layers give each class the mean and covariance of an independent Gaussian sample of its size. A last random
+        rotation hides their axes.
 
         Parameters
         ----------
         X : array-like of shape (n, D)
-            All rows that are to be erased, more than D of each class. They may be those of the fit.
+            All rows to erase, more than D of each class. They may be the training rows.
         concept : array-like of shape (n,), optional
-            True labels, in place of the router: give them, or not, as when the rows are then erased.
+            True labels, in place of the router. Give them here if you give them to `transform`.
 
         Returns
         -------
         MUtE
-            A new one; this one is left as it is.
+            A new eraser; this one does not change.
 
         Notes
         -----
-        *Limits.* It holds for these rows only; an adversary who has other rows, erased by the same maps, with labels,
-        learns from them as before. Where the router errs, true classes differ by its errors.
+        *Limits.* The guarantee covers these rows only. An adversary with labels of other rows, erased by the same maps,
+        learns from them as before. If the router errs, the true classes differ by its errors.
         """
         check_is_fitted(self)
         X = check_rows(self, in_memory(X))
@@ -505,11 +490,11 @@ class MUtE(Invertible):
         return adapted
 
     def first_layers(self, n: int) -> Self:
-        """The same eraser with its first `n` layers only: what a fit with ``n_iterations=n`` would give."""
+        """A copy with the first `n` layers only: the same as a fit with ``n_iterations=n``."""
         check_is_fitted(self)
         check_whole_number("n", n)
         if n > self.n_iterations_:
-            raise MuteError(f"there are {self.n_iterations_} layers, not {n}")
+            raise MuteError(f"there are {self.n_iterations_} layers, not {n}; give at most that many")
         short: Any = copy(self)
         short.flow_, short.n_iterations_, short.n_iterations = self.flow_.layers(0, n), n, n
         if self.diagnostics_ is not None:
@@ -517,7 +502,7 @@ class MUtE(Invertible):
         return short
 
     def flags(self, X: Any, concept: Any = None, *, margin: float = 0.2) -> Flags:
-        """Which rows to look at twice: outside the range of the fit, or routed with a lead of less than `margin`."""
+        """Flag rows outside the range of the training rows, and rows whose router margin is below `margin`."""
         check_is_fitted(self)
         X = check_rows(self, in_memory(X))
         k = self._class_of(X, concept)
@@ -537,7 +522,7 @@ class MUtE(Invertible):
         return Flags(outside, lead < margin, lead)
 
     def diagnose(self, X: Any, concept: Any) -> Diagnostics:
-        """The figures of `diagnostics_` on other rows, under the name "held-out"."""
+        """The figures of `diagnostics_` for other rows, which are named "held-out"."""
         check_is_fitted(self)
         X = check_rows(self, in_memory(X))
         z = self._encode(concept, len(X), "concept")

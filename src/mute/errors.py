@@ -11,7 +11,7 @@ class MuteError(ValueError):
 
 
 class WeakResultWarning(UserWarning):
-    """The call worked, but its result is weaker than it looks (few rows, constant columns, ...)."""
+    """The call worked, but its result is weaker than it seems (few rows, constant columns, ...)."""
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> MuteError:
@@ -20,9 +20,9 @@ def missing_extra(package: str, extra: str, purpose: str) -> MuteError:
 
 
 def warn_weak_result(message: str) -> None:
-    """Warn with a `WeakResultWarning` that points at the caller's line, however deep inside this package it arose."""
+    """Warn with a `WeakResultWarning` that points at the user's line, outside this package."""
     frame, level = sys._getframe(1), 2
-    # scikit-learn and contextlib stand between a caller and this package where they wrap a call.
+    # scikit-learn and contextlib wrap some calls, so their frames are skipped too.
     while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] in (
         "mute",
         "sklearn",

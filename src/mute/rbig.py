@@ -25,12 +25,13 @@ __all__ = ["RBIG"]
 class RBIG(Estimator):
     r"""Carry one law to the standard Gaussian, and use the map as a density.
 
-    A layer rotates and then Gaussianises every coordinate; its reduction of the negentropy is the sum of the marginal
-    negentropies after the rotation. Any sequence of rotations that keeps mixing the coordinates converges.
+    Each layer rotates the rows and then Gaussianises every coordinate. It reduces the negentropy by the sum of the
+    marginal negentropies after the rotation. Any sequence of rotations that keeps mixing the coordinates converges.
 
     Parameters
     ----------
     n_iterations : int, default=50
+        Number of layers.
     rotation : {"alternate", "global", "random", "ica"}, default="alternate"
         With one class, "alternate" and "global" are the same principal axes.
     marginal : {"quantile", "histogram"}, `Quantile` or `Histogram`, default="quantile"
@@ -44,12 +45,20 @@ class RBIG(Estimator):
     negentropy_ : float
         Estimated negentropy of the training law in nats: the sum of `reductions_`.
     reductions_ : array of shape (T,)
-        By how much each layer raised the mean log-density of the training rows.
+        Gain of each layer in the mean log-density of the training rows.
+    fitted_on_ : dict
+        What the estimator was fitted on: "rows" and "columns" (the shape), "dtype", and "sha256_of_rows" (a hash of the
+        training rows).
+
+    See Also
+    --------
+    MUtE : The same flow for several classes, with shared rotations.
+    Quantile, Histogram : The one-dimensional maps.
 
     Notes
     -----
-    *Limits.* The density is that of the fitted map: on few rows it is optimistic about the rows it was fitted on.
-    Compare laws with `score` on rows set aside.
+    *Limits.* The density is that of the fitted map. With few training rows it is too high on the training rows and too
+    low on unseen rows. Compare laws with `score` on unseen rows. All rows must fit in memory.
 
     References
     ----------
@@ -68,10 +77,7 @@ class RBIG(Estimator):
     (3, 2)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_iterations": COUNT,
-        "n_threads": COUNT_OR_NONE,
-    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_iterations": COUNT, "n_threads": COUNT_OR_NONE}
     _STORED: ClassVar[dict[str, str]] = {"flow_": "flow T 1 D", "reductions_": "T as reductions"}
 
     def __init__(
@@ -92,7 +98,7 @@ class RBIG(Estimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the layers on `X` (n, D); `y` is ignored."""
         if come_in_blocks(X):
-            raise MuteError("RBIG learns from rows that are all in memory; give an array, X.to_numpy() or X.compute()")
+            raise MuteError("RBIG needs all rows in memory; give an array, such as X.to_numpy() or X.compute()")
         with self._all_or_nothing():
             return self._fit(X)
 
@@ -121,7 +127,7 @@ class RBIG(Estimator):
         return self
 
     def _reductions(self, X: NDArray) -> NDArray[np.float64]:
-        # A layer's gain in mean log-density is its reduction of the negentropy, whatever the law.
+        # For any law, a layer's gain in mean log-density equals its reduction of the negentropy.
         now, out = X, []
         for t in range(self.flow_.n_layers):
             after, logdet = self.flow_.layers(t, t + 1).push_with_logdet(now, 0, n_threads=self.n_threads)
@@ -131,7 +137,7 @@ class RBIG(Estimator):
         return np.array(out)
 
     def transform(self, X: Any) -> NDArray[np.floating]:
-        """Carry rows to the Gaussian."""
+        """Map rows to the Gaussian."""
         return self._apply("transform", X)
 
     def _transform(self, X: NDArray) -> NDArray[np.floating]:
@@ -141,7 +147,7 @@ class RBIG(Estimator):
         return ops.flow_module(self.flow_).push(x, 0)
 
     def inverse_transform(self, Q: Any) -> NDArray[np.floating]:
-        """Bring rows back."""
+        """Undo `transform`."""
         return self._apply("inverse_transform", Q, erased=True)
 
     def _inverse_transform(self, Q: NDArray) -> NDArray[np.floating]:

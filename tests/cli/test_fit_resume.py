@@ -172,4 +172,4 @@ def test_methods_that_need_all_rows_are_refused_on_a_cluster(
     monkeypatch.setattr("mute.rows.dask.cluster", nullcontext)
     words = ("fit", data / "x.npy", "--concept", data / "z.npy", "-o", tmp_path / "m", "--method", "kram", "-q")
     code, _, err = cli(*words, "--dask", "local")
-    assert code == 1 and "KRaM learns from rows that are all in memory" in err
+    assert code == 1 and "KRaM needs all rows in memory" in err

@@ -139,7 +139,7 @@ def test_other_methods_equal_the_api(cli, folder, tmp_path, rows):
         (["-m", "taco-task"], "give --task FILE:COLUMN"),
         (["-m", "leace", "--task", "z.npy"], "leave --task out"),
         (["-m", "leace", "--unlabelled", "x.npy"], "leave --unlabelled out"),
-        (["--router", "none", "--unlabelled", "x.npy"], "labelled by the router, but router=None"),
+        (["--router", "none", "--unlabelled", "x.npy"], "unlabelled requires a router, but router=None"),
     ],
 )
 def test_methods_that_cannot_be(cli, folder, tmp_path, words, message):

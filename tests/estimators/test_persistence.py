@@ -383,7 +383,9 @@ def test_labels_that_json_cannot_hold(tmp_path: Path, pair: list[Any]) -> None:
     x, z = rows()
     model = MUtE(2, router="logistic", diagnostics=False).fit(x, [pair[k] for k in z])
     kind = type(pair[0][1] if isinstance(pair[0], tuple) else pair[0]).__name__
-    with pytest.raises(MuteError, match=rf"label .* is a {kind}, which the file format cannot hold; use text, numbers"):
+    with pytest.raises(
+        MuteError, match=rf"label .* is a {kind}, which the file format cannot store; use text, numbers"
+    ):
         model.save(tmp_path / "m")
     assert not list(tmp_path.iterdir())
 
@@ -428,7 +430,7 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
 def test_files_from_the_future(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "m"
     forge(path, *eraser_parts(d=2, k=2, t=1, knots=3), kind="GAN")
-    with pytest.raises(MuteError, match="holds a 'GAN', which this version of mute does not know"):
+    with pytest.raises(MuteError, match="contains a 'GAN', which this version of mute does not know"):
         mute.load(path)
     with monkeypatch.context() as later:
         later.setattr(mute.estimators.persistence, "FORMAT_VERSION", 2)

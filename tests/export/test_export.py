@@ -223,7 +223,7 @@ def test_what_cannot_be_exported(case: Case, tmp_path: Path) -> None:
 
 
 def test_an_export_that_differs_is_not_written(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MUtE, "_push_with", lambda self, ops, x, k: x + 1)
+    monkeypatch.setattr(MUtE, "push_with", lambda self, ops, x, k: x + 1)
     for write in (to_onnx, to_pt2):
         with pytest.raises(MuteError, match=r"differs from the eraser by .*; nothing was written"):
             write(case.flow, tmp_path / "m.onnx", check=case.X)

@@ -123,7 +123,7 @@ def test_another_fit_is_refused(what: str, tmp_path: Path) -> None:
     settings, x, z, differing = OTHERS[what]
     stopped(tmp_path)
     before = {p: p.read_bytes() for p in tmp_path.iterdir()}
-    with pytest.raises(MuteError, match=f"holds the layers of another fit, which differs in {differing};"):
+    with pytest.raises(MuteError, match=f"contains the layers of another fit, which differs in {differing};"):
         make(tmp_path, **settings).fit(x, z)
     assert {p: p.read_bytes() for p in tmp_path.iterdir()} == before
 
@@ -163,7 +163,7 @@ def test_a_damaged_description_is_refused(text: str, tmp_path: Path) -> None:
 
 def test_other_folders_are_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(MuteError, match="holds other files; give a new or empty folder"):
+    with pytest.raises(MuteError, match="contains other files; give a new or empty folder"):
         make(tmp_path).fit(X, Z)
     with pytest.raises(MuteError, match="cannot keep layers in"):
         make(tmp_path / "notes.txt").fit(X, Z)

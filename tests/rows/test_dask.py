@@ -257,7 +257,7 @@ def test_rows_that_cannot_be_used(three: Any) -> None:
         MUtE(2).fit(da.from_array(X.astype(str), chunks=1000), Z)
     with pytest.raises(MuteError, match="at least one row and one column"):
         MUtE(2).fit(da.zeros((0, 3)), [])
-    with pytest.raises(MuteError, match="all in memory"):
+    with pytest.raises(MuteError, match="all rows in memory"):
         KRaM().fit(da.from_array(X, chunks=1000), Z)
 
 

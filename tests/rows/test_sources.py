@@ -277,9 +277,9 @@ def test_nan_in_a_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_methods_that_need_all_rows(matrix: Any) -> None:
-    with pytest.raises(MuteError, match=r"KRaM learns from rows that are all in memory; give an array"):
+    with pytest.raises(MuteError, match=r"KRaM needs all rows in memory; give an array"):
         KRaM().fit(iter([X]), Z)
-    with pytest.raises(MuteError, match=r"all in memory.*discrete concepts"):
+    with pytest.raises(MuteError, match=r"all rows in memory.*discrete concept"):
         LEACE(concept_type="continuous").fit(iter([X]), np.arange(len(X)))
 
 

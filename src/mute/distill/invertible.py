@@ -286,7 +286,7 @@ class InvertibleSurrogate(Trained, Invertible):
         order = np.array(self.orders_[i], np.int64)
         return ops.array(f"{'back' if back else 'order'}{i}", np.argsort(order) if back else order)
 
-    def _push_with(self, ops: Any, x: Any, k: Any) -> Any:
+    def push_with(self, ops: Any, x: Any, k: Any) -> Any:
         return self._couple(ops, self._affine_of(ops, x, k), k)
 
     def _affine_of(self, ops: Any, x: Any, k: Any) -> Any:
@@ -296,25 +296,25 @@ class InvertibleSurrogate(Trained, Invertible):
 
         return ops.by_class(work, x, k, len(self._encoder))
 
-    def _pull_with(self, ops: Any, q: Any, k: Any) -> Any:
+    def pull_with(self, ops: Any, q: Any, k: Any) -> Any:
         def work(rows: Any, c: int) -> Any:
             inverse, offset = ops.array(f"inverse{c}", self.inverses_[c]), ops.array(f"offset{c}", self.offsets_[c])
             return ops.linear(rows - offset, inverse)
 
         return ops.by_class(work, self._couple(ops, q, k, backwards=True), k, len(self._encoder))
 
-    def _move_with(self, ops: Any, x: Any, source: Any, target: Any) -> Any:
-        moved = self._pull_with(ops, self._push_with(ops, x, source), target)
+    def move_with(self, ops: Any, x: Any, source: Any, target: Any) -> Any:
+        moved = self.pull_with(ops, self.push_with(ops, x, source), target)
         return ops.where(ops.column(source == target), x, moved)
 
     def _push(self, X: NDArray[Any], k: NDArray[np.int64]) -> NDArray[np.floating]:
-        return in_blocks(partial(self._push_with, NumpyOps(X.dtype)), X, k)
+        return in_blocks(partial(self.push_with, NumpyOps(X.dtype)), X, k)
 
     def _pull(self, Q: NDArray[Any], k: NDArray[np.int64]) -> NDArray[np.floating]:
-        return in_blocks(partial(self._pull_with, NumpyOps(Q.dtype)), Q, k)
+        return in_blocks(partial(self.pull_with, NumpyOps(Q.dtype)), Q, k)
 
     def _move(self, X: NDArray[Any], source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
-        return in_blocks(partial(self._move_with, NumpyOps(X.dtype)), X, source, target)
+        return in_blocks(partial(self.move_with, NumpyOps(X.dtype)), X, source, target)
 
     def log_determinant(self, X: Any, concept: Any = None) -> NDArray[np.floating]:
         """Logarithm of the determinant of the Jacobian of `transform` at each row, shape (n,)."""

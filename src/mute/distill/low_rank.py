@@ -118,9 +118,9 @@ class LowRankSurrogate(Surrogate):
         self.fidelity_ = fidelity(held.error(A, b) / d, learned, held, len(watch))
 
     def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
-        return in_blocks(lambda rows: self._erase_with(NumpyOps(X.dtype), rows), X)
+        return in_blocks(lambda rows: self.erase_with(NumpyOps(X.dtype), rows), X)
 
-    def _erase_with(self, ops: Any, x: Any) -> Any:
+    def erase_with(self, ops: Any, x: Any) -> Any:
         weights = {name: ops.array(name, w) for name, w in self.weights_.items()}
         if "slopes" in weights:
             return ops.linear(x, weights["slopes"], weights["offset"])

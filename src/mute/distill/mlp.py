@@ -228,9 +228,9 @@ class MLPSurrogate(Trained):
         return weights
 
     def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
-        return in_blocks(lambda rows: self._erase_with(NumpyOps(X.dtype), rows), X)
+        return in_blocks(lambda rows: self.erase_with(NumpyOps(X.dtype), rows), X)
 
-    def _erase_with(self, ops: Any, x: Any) -> Any:
+    def erase_with(self, ops: Any, x: Any) -> Any:
         out = self._affine_of(ops, x)
         return out + _network(ops, x, self.weights_) if "layer0_weight" in self.weights_ else out
 

@@ -1,1 +1,1 @@
-"""What all methods share: labels, checks, routing, progress, persistence, and the register of them."""
+"""Base classes of all methods (labels, checks, routing, progress, files) and the registry of methods."""

@@ -1,4 +1,4 @@
-"""What the estimators share: files, progress, labels. Each adds its mathematics."""
+"""Base classes of the estimators: files, progress, labels. Each method adds its mathematics."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _BLOCK = 2048
 
 
 def digest_of_rows(X: NDArray) -> str:
-    """A hash that tells whether two matrices are the same, to the bit."""
+    """A hash that is the same only for matrices that are equal to the bit."""
     parts = [slice(start, start + _BLOCK) for start in range(0, len(X), _BLOCK)]
     digests = [b""] * len(parts)
 
@@ -61,11 +61,11 @@ class Estimator(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     _callbacks: tuple[Callback, ...] = ()
 
-    # What each setting may be; `check_parameters` refuses the rest before a fit.
+    # The allowed values of each setting; `check_parameters` checks them before a fit.
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
 
     def _remember_rows(self, X: Any, sha256: str, **more: Any) -> None:
-        """Keep for the file what the estimator was fitted on: shape, precision and a hash of the rows."""
+        """Set `fitted_on_`: shape, dtype and hash of the training rows, and `more`, such as the rows of each class."""
         self.fitted_on_ = {
             "rows": X.shape[0],
             "columns": X.shape[1],
@@ -75,7 +75,7 @@ class Estimator(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         }
 
     def _apply(self, name: str, X: Any, *, erased: bool = False, one_each: bool = False, **labels: Any) -> Any:
-        """Run the row method `name`, whatever the rows are; `one_each` if it gives one value for each row."""
+        """Run the row method `name` on any kind of rows; `one_each` if it returns one value for each row."""
         check_is_fitted(self)
         if come_in_blocks(X):
             if one_each:
@@ -87,13 +87,13 @@ class Estimator(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return getattr(self, f"_{name}")(check_rows(self, X, erased=erased), **labels)
 
     def set_callbacks(self, *callbacks: Callback) -> Self:
-        """Call functions after every step of a fit.
+        """Set the functions that are called after every step of a fit, in place of earlier ones.
 
         Parameters
         ----------
         *callbacks : function (name, done, total)
-            The name of the step, the steps done and the steps in all. A true answer stops the fit after this step.
-            `mute.ProgressBar` is one. Without any, earlier ones are removed.
+            They take the name of the step, the number of finished steps and the number of all steps. A callback that
+            returns True stops the fit. `mute.ProgressBar` is a callback.
         """
         self._callbacks = check_callbacks(callbacks)
         return self
@@ -102,16 +102,16 @@ class Estimator(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return super().__sklearn_clone__().set_callbacks(*self._callbacks)
 
     def _report(self, name: str, done: int, total: int) -> bool:
-        """Tell every callback of a finished step; whether one of them asks to stop."""
+        """Call every callback after a step; whether one of them stops the fit."""
         answers = [callback(name, done, total) for callback in self._callbacks]
         return any(answers)
 
     def _steps(self, most: int, name: str) -> Iterator[int]:
-        """Count the steps of a fit and report each, until `most`, a callback's stop or a break."""
+        """Count the steps of a fit and report each, until `most` or until a callback stops the fit."""
         for i in range(most):
             try:
                 yield i
-            except GeneratorExit:  # the loop was left
+            except GeneratorExit:  # the caller left the loop
                 self._report(name, i + 1, most)
                 raise
             if self._report(name, i + 1, most):
@@ -119,7 +119,7 @@ class Estimator(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """Undo a fit that fails or is interrupted: what was fitted before stays as it was."""
+        """Restore the earlier state if a fit fails or is interrupted."""
         before = dict(self.__dict__)
         try:
             yield
@@ -147,28 +147,23 @@ class Estimator(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 class ConceptEstimator(Estimator):
     """A method that learns from rows and the concept's labels, and then erases without labels.
 
-    A subclass gives
+    A subclass defines
 
-    - ``_learn(X, z)``, which sets its fitted attributes from checked rows and codes 0 .. K - 1 (or, with
-      ``concept_type="continuous"``, numbers of shape (n, m)), after `_check_settings`, and may give the hash of the
-      rows;
-    - ``_erase(X)``, from checked rows to erased rows of the same precision;
-    - `_STORED`, the fitted attributes that make up the method, for its file; see `Stored`.
-
-    Attributes
-    ----------
-    PRESETS : dict of str to dict
-        Settings by name: the paper's, and the method's authors' for their data.
+    - ``_learn(X, z)``, which sets the fitted attributes from checked rows and codes 0 .. K - 1 (or numbers of shape
+      (n, m) with ``concept_type="continuous"``), and may return the hash of the rows;
+    - ``_erase(X)``, which maps checked rows to erased rows of the same dtype;
+    - `_STORED`, the fitted attributes that its file contains; see `Stored`;
+    - `PRESETS`, settings by name: those of the paper, and those of the method's authors for their data.
     """
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
-    # Whether `fit` takes rows block by block; `_learn_from` then learns from a store of them.
+    # Whether `fit` accepts rows in blocks; `_learn_from` then learns from a store of rows.
     fits_on_blocks: ClassVar[bool] = False
     _LABELLED = True
 
     @classmethod
     def from_preset(cls, name: str, **settings: Any) -> Self:
-        """With the settings of this name (see ``PRESETS``), and others of your own over them."""
+        """An estimator with the settings of a preset (see ``PRESETS``), which `settings` override."""
         if name not in cls.PRESETS:
             known = ", ".join(cls.PRESETS) or "it has none"
             raise MuteError(f"{cls.__name__} has no preset {name!r}; known presets: {known}")
@@ -180,17 +175,17 @@ class ConceptEstimator(Estimator):
         Parameters
         ----------
         X : array-like of shape (n, D)
-            Also rows that come in blocks: a matrix on disk (`mute.open_matrix`), an iterator of arrays or of (array,
-            labels), a dask array or data frame. `MUtE` and the methods of moments never need all of them in memory.
+            Training rows. They may come in blocks: a matrix on disk (`mute.open_matrix`), an iterator of arrays or of
+            (array, labels), a dask array or data frame. `MUtE` and the methods of moments never load all of them.
         y : array-like of shape (n,), optional
-            The concept's labels, any hashable kind, unless `concept` is given.
+            The concept's labels, of any hashable kind. Give them here or as `concept`.
         concept : array-like of shape (n,), optional
-            The concept's labels where `y` is another label, as in a pipeline.
+            The concept's labels if `y` has other labels, as in a pipeline.
         """
         return self._fit(X, y, concept)
 
     def _fit(self, X: Any, y: Any, concept: Any, **labels: Any) -> Self:
-        """Check everything, learn, remember; `labels` are further labels, encoded and passed on."""
+        """Check the input, learn, and set `fitted_on_`; further `labels` are encoded and given to `_learn`."""
         if come_in_blocks(X):
             if fits_in_memory(X, getattr(self, "scratch", "auto")):
                 X = X.to_numpy()
@@ -208,16 +203,15 @@ class ConceptEstimator(Estimator):
         return self
 
     def _fit_blocks(self, X: Any, y: Any, concept: Any) -> Self:
-        """The same for rows that come in blocks, of which never all are in memory."""
+        """`_fit` for rows in blocks, without loading all of them."""
         if not self.fits_on_blocks or self._continuous():
             raise MuteError(
-                f"{type(self).__name__} learns from rows that are all in memory; give an array (X.to_numpy(), "
-                "X.compute()) of as many rows as fit. MUtE and the methods of moments (LEACE, ...; discrete concepts) "
-                "can do without"
+                f"{type(self).__name__} needs all rows in memory; give an array (X.to_numpy(), X.compute()), or use "
+                "MUtE or a method of moments (LEACE, ...) with a discrete concept"
             )
         with self._all_or_nothing():
             self._check_settings()
-            # What is not asked for its threads sums in the order of the rows.
+            # A method without `n_threads` sums in the order of the rows.
             threads = resolve_threads(self.n_threads) if hasattr(self, "n_threads") else 1
             rows, encoder = open_block_store(X, y, concept, getattr(self, "scratch", "auto"), threads)
             with closing(rows):
@@ -235,7 +229,7 @@ class ConceptEstimator(Estimator):
         return self
 
     def _check_settings(self) -> None:
-        """Refuse settings that cannot be used; a subclass adds what its ``_parameter_constraints`` cannot say."""
+        """Refuse bad settings; a subclass adds checks that ``_parameter_constraints`` cannot express."""
         check_parameters(self)
 
     def _learn(self, X: NDArray, z: NDArray) -> str | None:
@@ -247,20 +241,20 @@ class ConceptEstimator(Estimator):
     def _erase(self, X: NDArray) -> NDArray[np.floating]:
         raise NotImplementedError
 
-    def _erase_with(self, ops: Any, x: Any) -> Any:
-        """`_erase` as arithmetic on values of `ops` (see `mute.flow.ops`), to run elsewhere; here, if affine."""
+    def erase_with(self, ops: Any, x: Any) -> Any:
+        """`_erase` in the operations of `ops` (see `mute.flow.ops`); this default requires an affine map."""
         return self._affine_with(ops, x, self._erase, "erase")
 
     def _affine_with(self, ops: Any, x: Any, work: Callable[[NDArray], NDArray], name: str) -> Any:
-        """A map that is affine, read off from its answers, as arithmetic on values of `ops`."""
-        known = getattr(ops, "known_maps", {})  # of those that run more than once
+        """The affine map `work` in the operations of `ops`, which keep its coefficients by `name`."""
+        known = getattr(ops, "known_maps", {})
         if name not in known:
             known[name] = self._read_off(ops, work)
         slopes, offset = known[name]
         return ops.linear(x, ops.array(f"{name}_weight", slopes), ops.array(f"{name}_bias", offset))
 
     def _read_off(self, ops: Any, work: Callable[[NDArray], NDArray]) -> tuple[NDArray, NDArray]:
-        """Slopes and offset of a map; an error if it is not affine."""
+        """Slopes and offset of an affine map; an error if the map is not affine."""
         d = self.n_features_in_
         rows = 10 * np.random.default_rng(0).normal(size=(8, d))
         offset = work(np.zeros((1, d)))[0]
@@ -273,10 +267,10 @@ class ConceptEstimator(Estimator):
         return slopes, offset
 
     def _read_concept(self, X: NDArray, y: Any, concept: Any) -> NDArray:
-        """Codes of the labels, whose classes are kept; or numbers of shape (n, m) for a continuous concept."""
+        """Set `classes_` and return the codes of the labels; for a continuous concept, return numbers (n, m)."""
         n_rows = len(X)
         if self._continuous():
-            self.__dict__.pop("classes_", None)  # of an earlier fit
+            self.__dict__.pop("classes_", None)  # from an earlier fit
             return concept_values(n_rows, y, concept)
         self._encoder, z = LabelEncoder.fit(concept_of(n_rows, y, concept))
         check_classes(self._encoder, np.bincount(z))
@@ -284,7 +278,7 @@ class ConceptEstimator(Estimator):
         return z
 
     def _continuous(self) -> bool:
-        """Whether the concept has values in place of classes."""
+        """Whether the concept is continuous."""
         kind = getattr(self, "concept_type", "categorical")
         if kind not in ("categorical", "continuous"):
             raise MuteError(f'concept_type must be "categorical" or "continuous", not {kind!r}')
@@ -307,15 +301,15 @@ class ConceptEstimator(Estimator):
         Parameters
         ----------
         X : array-like of shape (n, D)
-        concept : optional
-            Not used: this method needs no labels.
+        concept : array-like of shape (n,), optional
+            True labels, for a method whose map depends on the class of a row. Without them the rows are routed; a
+            method without a router requires them. Other methods ignore them.
 
         Returns
         -------
         array of shape (n, D)
-            float32 for float32 input, else float64; a tensor for a torch tensor, see `mute.estimators.tensors`.
-            For rows in blocks (see `fit`) a matrix, an iterator or a dask array again, whose rows are computed when
-            they are asked for.
+            float32 for float32 input, else float64. A torch tensor gives a tensor (see `mute.estimators.tensors`). Rows
+            in blocks (see `fit`) give a lazy matrix, iterator or dask array.
         """
         return self._apply("transform", X, concept=concept)
 
@@ -323,16 +317,16 @@ class ConceptEstimator(Estimator):
         return self._erase(X)
 
     def _transform_with(self, ops: Any, x: Any, concept: Any) -> Any:
-        return self._erase_with(ops, x)
+        return self.erase_with(ops, x)
 
     def fit_transform(self, X: Any, y: Any = None, **labels: Any) -> NDArray[np.floating]:
-        """Fit, then erase the same rows."""
+        """Fit, then erase the training rows."""
         refuse_iterator(X)
         return super().fit_transform(X, y, **labels)
 
     @property
     def needs_concept(self) -> bool:
-        """Whether it can only erase rows whose class it is told."""
+        """Whether `transform` requires labels."""
         return False
 
     def _encode(self, labels: Any, n_rows: int, name: str) -> NDArray[np.int64]:
@@ -341,7 +335,7 @@ class ConceptEstimator(Estimator):
         return self._encoder.encode(array, name)
 
     def _encode_targets(self, target: Any, n_rows: int) -> NDArray[np.int64]:
-        """Codes of the classes to go to, from one label for all rows or one for each."""
+        """Codes of the target classes, from one label for all rows or one for each row."""
         target = to_host(target)
         if self._encoder.holds(target) or isinstance(target, str) or not hasattr(target, "__len__"):
             return np.full(n_rows, self._encoder.encode_one(target, "target"))
@@ -354,7 +348,7 @@ class ConceptEstimator(Estimator):
 
 
 class WithTask(ConceptEstimator):
-    """A method that can learn from the labels of a task too: its ``_learn`` takes ``task``, codes or None."""
+    """A method that may also learn from task labels: its ``_learn`` takes ``task``, codes or None."""
 
     def fit(self, X: Any, y: Any = None, *, concept: Any = None, task: Any = None) -> Self:
         """Learn the map.
@@ -363,10 +357,11 @@ class WithTask(ConceptEstimator):
         ----------
         X : array-like of shape (n, D)
         y : array-like of shape (n,), optional
-            The concept's labels, any hashable kind, unless `concept` is given.
+            The concept's labels, of any hashable kind. Give them here or as `concept`.
         concept : array-like of shape (n,), optional
-            The concept's labels where `y` is another label, as in a pipeline.
+            The concept's labels if `y` has other labels, as in a pipeline.
         task : array-like of shape (n,), optional
-            Labels of a task that the rows should stay useful for; the class says how they are used.
+            Labels of a task for which the rows should stay useful. The documentation of the class says how it uses
+            them.
         """
         return self._fit(X, y, concept, task=task)

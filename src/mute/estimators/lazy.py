@@ -1,4 +1,4 @@
-"""Names of a package that are imported when first used, so that the package itself stays light."""
+"""Names of a package that are imported on first use, so that importing the package is fast."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["lazy_exports"]
 
 
 def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package whose public names live in the modules `homes`.
+    """``__getattr__`` and ``__dir__`` of a package; `homes` maps each public name to its module.
 
-    The package imports the same names under ``TYPE_CHECKING``, for type checkers and editors.
+    For type checkers and editors, the package imports the same names under ``TYPE_CHECKING``.
     """
 
     def get(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Count, mean and scatter of each class, gathered block by block, and the methods that need nothing else."""
+"""Count, mean and scatter of each class, updated block by block, and the methods that need only these."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mute.rows.validation import LabelEncoder, check_rows, concept_of, concept_v
 __all__ = ["Moments", "Streaming", "inverse_root", "least_squares", "root", "shrink"]
 
 _BLOCK = 8192
-# Variances below this share of the largest are what rounding leaves of none at all.
+# Variances below this share of the largest are rounding errors.
 _NO_VARIANCE = 1e-12
 
 
@@ -29,7 +29,7 @@ class Moments:
     ----------
     n_classes, n_features : int
     scatter : {None, "pooled", "class"}
-        Which scatter matrices about the class means to gather: none, their sum, or each.
+        Scatter matrices about the class means to compute: none, their sum, or one for each class.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Moments:
         self.scatter = np.zeros((matrices, n_features, n_features)) if matrices else None
 
     def add(self, X: NDArray, z: NDArray[np.int64] | None = None) -> None:
-        """Take in rows of classes `z`; of class 0 without `z`."""
+        """Add rows of classes `z`, or of class 0 without `z`."""
         z = np.zeros(len(X), np.int64) if z is None else z
         for start in range(0, len(X), _BLOCK):
             self._add(X[start : start + _BLOCK], z[start : start + _BLOCK])
@@ -66,11 +66,11 @@ class Moments:
         counts = np.bincount(z, minlength=len(self.counts)).astype(float)
         members = np.zeros((len(counts), len(X)), X.dtype)
         members[z, np.arange(len(X))] = 1 / counts[z]
-        # Means in the precision of the rows bring these near the origin; what they lack is then seen in full.
+        # The rows are first centred in their own precision; the remainder is then computed exactly enough.
         near = members @ X
         centred = X - near[z]
         lack = (members @ centred).astype(float)
-        # Before the rows come in: their means shift those that the scatter is about.
+        # First, because the new means shift the means that the scatter is about.
         self._combine(counts, near + lack)
         if self.scatter is None:
             return
@@ -82,7 +82,7 @@ class Moments:
             self.scatter[k] += mine.T @ mine - counts[k] * np.outer(lack[k], lack[k])
 
     def _combine(self, counts: NDArray, means: NDArray) -> None:
-        """Counts and means of both, and what the distance of the means adds to the scatter."""
+        """Merge counts and means, and add the distance of the means to the scatter."""
         total = np.maximum(self.counts + counts, 1)
         gap = means - self.means
         weight = self.counts * counts / total
@@ -95,7 +95,7 @@ class Moments:
         self.counts = self.counts + counts
 
     def merged(self, other: Moments) -> Moments:
-        """The moments of the rows of both; neither is changed."""
+        """The moments of the rows of both; neither changes."""
         out = self.spread(np.arange(len(self.counts)), len(self.counts))
         out._combine(other.counts, other.means)
         if out.scatter is not None and other.scatter is not None:
@@ -103,7 +103,7 @@ class Moments:
         return out
 
     def spread(self, places: NDArray[np.int64], n_classes: int) -> Moments:
-        """The same moments where class k has become `places[k]` among `n_classes`."""
+        """The same moments, with class k renumbered to `places[k]` among `n_classes`."""
         out = Moments(n_classes, self.means.shape[1], self.kind)
         out.counts[places], out.means[places] = self.counts, self.means
         if self.kind == "pooled" and self.scatter is not None:
@@ -123,7 +123,7 @@ class Moments:
 
     @property
     def covariance(self) -> NDArray[np.float64]:
-        """Covariance of all rows, whatever their class (divided by n)."""
+        """Covariance of all rows (divided by n)."""
         assert self.scatter is not None
         gap = self.means - self.mean
         return (self.scatter.sum(axis=0) + (gap * self.counts[:, None]).T @ gap) / self.n
@@ -141,7 +141,7 @@ class Moments:
 
 
 def shrink(S: NDArray[np.float64], n: float) -> NDArray[np.float64]:
-    """The covariance S of n rows, shrunk towards a multiple of the identity by as much as its noise asks.
+    """The covariance S of n rows, shrunk towards a multiple of the identity.
 
     The weight of S is 1 - (tr S)² / n / (|S|² - (tr S)² / D), kept between 0 and 1 [1]_.
 
@@ -165,7 +165,7 @@ def root(S: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def inverse_root(S: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Inverse square root of a symmetric positive semi-definite matrix; what it annihilates stays annihilated."""
+    """Inverse square root of a symmetric positive semi-definite matrix, with the same null space."""
     values, vectors = np.linalg.eigh(S)
     kept = values > max(values[-1], 0) * len(S) * np.finfo(float).eps
     return (vectors[:, kept] / np.sqrt(values[kept])) @ vectors[:, kept].T
@@ -174,7 +174,7 @@ def inverse_root(S: NDArray[np.float64]) -> NDArray[np.float64]:
 def least_squares(S: NDArray[np.float64], cross: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
     """Slopes that best predict y from x, shape (D, m), from Cov(x) = S and Cov(x, y) = cross.
 
-    The penalty is `ridge` times the mean variance of x. Directions in which x does not vary have no slope.
+    The penalty is `ridge` times the mean variance of x. The slope is zero in directions in which x does not vary.
     """
     values, vectors = np.linalg.eigh(S)
     varies = values > max(values[-1], 0) * _NO_VARIANCE
@@ -183,8 +183,6 @@ def least_squares(S: NDArray[np.float64], cross: NDArray[np.float64], ridge: flo
 
 
 class MomentSums(Reduction):
-    """The moments of raw chunks."""
-
     def __init__(self, moments: Moments) -> None:
         self.moments = moments
 
@@ -196,13 +194,13 @@ class MomentSums(Reduction):
 
 
 class Streaming(ConceptEstimator):
-    """A method whose map follows from moments: a subclass gives ``_solve``, which sets what `_STORED` lists.
+    """A method whose map follows from moments; ``_solve`` of a subclass sets the attributes in `_STORED`.
 
-    After `partial_fit` the map is solved for when it is first needed, not after every block.
+    After `partial_fit`, the map is computed on its first use, not after every block.
     """
 
     fits_on_blocks = True
-    _SCATTER: ClassVar[str | None] = None  # which scatter matrices `Moments` gathers
+    _SCATTER: ClassVar[str | None] = None  # the scatter matrices of `Moments`
 
     moments_: Moments
 
@@ -226,23 +224,23 @@ class Streaming(ConceptEstimator):
         return moments
 
     def partial_fit(self, X: Any, y: Any = None, *, concept: Any = None) -> Self:
-        """Take in another block of rows, as if all had been given to `fit` at once.
+        """Learn from another block of rows; after the last block the map is that of one `fit` on all rows.
 
-        A router is not fitted block by block: without one from an earlier `fit`, labels must be given to transform.
+        `partial_fit` does not train a router. Without a router from an earlier `fit`, `transform` requires labels.
 
         Parameters
         ----------
         X : array-like of shape (n, D)
         y : array-like of shape (n,), optional
-            The concept's labels, unless `concept` is given. New classes may appear in any block.
+            The concept's labels, here or as `concept`. Any block may have new classes.
         concept : array-like of shape (n,), optional
-            The concept's labels where `y` is another label.
+            The concept's labels if `y` has other labels.
         """
         with self._all_or_nothing():
             self._check_settings()
             first = not hasattr(self, "n_features_in_")
             if not first and "moments_" not in vars(self):
-                raise MuteError("this model was loaded from a file, which does not contain its moments; fit it anew")
+                raise MuteError("this model was loaded from a file, which does not contain its moments; fit it again")
             X = check_rows(self, X, reset=first)
             self._take_in(X, y, concept, first)
             for name in self._STORED:
@@ -271,10 +269,10 @@ class Streaming(ConceptEstimator):
         self.moments_ = new if first else self.moments_.spread(codes[len(labels) :], len(self._encoder)).merged(new)
 
     def __getattr__(self, name: str) -> Any:
-        # Only asked for what is not there: after `partial_fit`, the map.
+        # Python calls this for missing attributes only: after `partial_fit`, the map.
         if name not in type(self)._STORED or "moments_" not in vars(self):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         if "classes_" in vars(self) and len(self.classes_) < 2:
-            raise MuteError(f"so far only one class was seen, {self._encoder.classes[0]!r}; go on with rows of another")
+            raise MuteError(f"only one class was seen, {self._encoder.classes[0]!r}; go on with rows of another class")
         self._solve()
         return vars(self)[name]

@@ -1,7 +1,7 @@
 """A fitted estimator as one safetensors file. Reading a file never runs code.
 
-A class declares in `_STORED` which fitted attributes make it up; `Stored.save` and `load` do the rest. A file is
-checked as a stranger's would be: header, checksums, shapes and precisions, and then what the mathematics needs.
+A class declares its fitted attributes in `_STORED`; `Stored.save` and `load` write and read them. No file is trusted:
+`load` checks header, checksums, shapes and dtypes, and then the conditions of the method.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ _KINDS = ("plain", "arrays", "network", "flow", "router", "diagnostics", "stoppi
 
 
 class Stored:
-    """An estimator that can be stored, as its class declares it.
+    """An estimator with a file format, which its class declares.
 
-    `_STORED` lists the fitted attributes that make up the method. Each has its axes, in names: "D" is the number of
-    columns, "K" that of the classes, any other name stands for one number throughout, and a number for itself. Or it
-    has a kind:
+    `_STORED` maps each fitted attribute of the method to its axes or to its kind. The axis "D" is the number of
+    columns, "K" the number of classes, a digit is a fixed size, and any other name has one size throughout. The kinds
+    are
 
     - "network D", a `Network` and the axis of its input;
     - "flow T K D", a `Flow` and its layers, classes and columns;
-    - "arrays", arrays by their names, of shapes that ``_check_restored`` checks;
-    - "plain", what JSON can hold;
-    - "router", "diagnostics", "stopping", and "origin" for what the estimator was fitted on. Every estimator stores its
-      origin, and every one with a router its router: both need to be listed only where their place in the file matters.
+    - "arrays", a dict of arrays, whose shapes ``_check_restored`` checks;
+    - "plain", a value that JSON can express;
+    - "router", "diagnostics", "stopping", and "origin" for `fitted_on_`. Every estimator stores its origin, and its
+      router if it has one. Both are listed only where their order in the file matters.
 
-    The name in the file is that of the attribute, unless ``as`` gives another one.
+    The name in the file is that of the attribute, unless ``as`` gives another name.
     """
 
     _STORED: ClassVar[dict[str, str]] = {}
-    # Whether a file has labels; those of a continuous concept are null.
+    # Whether a file has labels; they are null for a continuous concept.
     _LABELLED: ClassVar[bool] = False
     _encoder: LabelEncoder
     fitted_on_: dict[str, Any]
@@ -75,7 +75,7 @@ class Stored:
         ----------
         path : str or path-like
         about : mapping of str to str, optional
-            What else the file shall say of its origin, such as the name of the table it was fitted on.
+            More provenance for the file, such as the name of the training table.
         """
         import sklearn
         from sklearn.utils.validation import check_is_fitted
@@ -104,7 +104,7 @@ class Stored:
 
     @classmethod
     def _declared(cls) -> Iterator[tuple[str, str, str, list[str]]]:
-        """For each stored attribute its name, the name in the file, the kind and the axes."""
+        """Attribute, name in the file, kind and axes of everything that is stored."""
         stored = cls._STORED if "fitted_on_" in cls._STORED else {"fitted_on_": "origin", **cls._STORED}
         if hasattr(cls, "route"):
             stored = {**stored, "router_": "router"}
@@ -149,7 +149,7 @@ class Stored:
 
     @classmethod
     def _from_artifact(cls, tensors: dict[str, NDArray], state: dict[str, Any]) -> Self:
-        """The estimator that a file holds, its arrays checked against the axes that the class declares."""
+        """The estimator of a file, whose arrays must fit the axes that the class declares."""
         new: Any = cls(**parameters_from(state["parameters"], marginal="flow_" in cls._STORED))
         names, sizes = state["feature_names"], dict[str, int]()
         columns = len(names) or dict(state["fitted_on"]).get("columns")
@@ -167,7 +167,7 @@ class Stored:
                 if (int(axis) if axis.isdecimal() else sizes.setdefault(axis, size)) != size:
                     raise MuteError(f"the shape of {name} does not fit the others")
 
-        # Networks and routers go last, when all sizes are known.
+        # Networks and routers are last, because their checks need the sizes of the other arrays.
         for attribute, name, kind, axes in sorted(cls._declared(), key=lambda one: one[2] in ("network", "router")):
             value: Any
             match kind:
@@ -207,10 +207,10 @@ class Stored:
         return restored
 
     def _check_restored(self) -> None:
-        """Refuse arrays of a file that fit together but not the mathematics, and set what follows from them."""
+        """Refuse arrays that violate a condition of the method, and set the attributes that follow from them."""
 
     def _set_router(self, classifier: Any) -> None:
-        raise MuteError(f"{type(self).__name__} has no router; load it without router=")
+        raise MuteError(f"{type(self).__name__} does not use a router; load it without router=")
 
 
 def load(path: str | os.PathLike[str], *, router: Any = None) -> Any:
@@ -220,18 +220,26 @@ def load(path: str | os.PathLike[str], *, router: Any = None) -> Any:
     ----------
     path : str or path-like
     router : fitted classifier, optional
-        In place of the stored router, for an eraser whose own could not be stored.
+        A router to use in place of the stored one.
 
     Returns
     -------
     MUtE, RBIG, ...
-        Gives the same outputs, to the bit, as the one that was saved. Its arrays are mapped from the file, so do not
-        change the file in place while it is in use; writing a new one over it with `save` is safe.
+        An estimator with the same outputs, to the bit, as the saved one.
 
     Raises
     ------
     MuteError
-        If the file is missing, cut short, altered, or not ours.
+        If the file is missing, incomplete, altered, or not a file of `save`.
+
+    See Also
+    --------
+    MUtE.save : Writes the file.
+
+    Notes
+    -----
+    *Limits.* The arrays are mapped from the file, so do not change the file in place while it is in use. Overwriting it
+    with `save` is safe.
 
     Examples
     --------
@@ -247,7 +255,7 @@ def load(path: str | os.PathLike[str], *, router: Any = None) -> Any:
     meta, tensors = _read(path)
     kind = meta["kind"]
     if kind not in HOMES:
-        raise MuteError(f"{path} holds a {kind!r}, which this version of mute does not know; update mute")
+        raise MuteError(f"{path} contains a {kind!r}, which this version of mute does not know; update mute")
     with reading(path, _WHAT):
         estimator: Stored = class_of(kind)._from_artifact(tensors, meta["state"])
     if router is not None:
@@ -256,7 +264,7 @@ def load(path: str | os.PathLike[str], *, router: Any = None) -> Any:
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What an artefact says of itself, without its arrays: kind, state, provenance, and the shape of each array."""
+    """The metadata of a file: kind, state, provenance, and the shape of each array."""
     meta, tensors = _read(path)
     shapes = {name: {"shape": list(a.shape), "dtype": a.dtype.name} for name, a in sorted(tensors.items())}
     return {**{k: v for k, v in meta.items() if k != "sha256"}, "arrays": shapes, "bytes": Path(path).stat().st_size}

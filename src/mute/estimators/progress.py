@@ -1,4 +1,4 @@
-"""How far a fit has come: the small hook behind ``set_callbacks``, and a bar for the terminal."""
+"""Progress of a fit: the callbacks of ``set_callbacks``, and a progress bar for the terminal."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from mute.errors import MuteError
 
 __all__ = ["Callback", "ProgressBar", "check_callbacks"]
 
-# Called after each step of a fit with the name of the step, the steps done and the steps in all; True stops the fit.
+# A callback takes the name of the step, the number of finished steps and that of all steps. True stops the fit.
 Callback = Callable[[str, int, int], "bool | None"]
 
 
 def check_callbacks(callbacks: tuple[Any, ...]) -> tuple[Callback, ...]:
-    """Refuse what cannot be called."""
+    """Refuse callbacks that are not functions."""
     for callback in callbacks:
         if not callable(callback):
             raise MuteError(
@@ -25,11 +25,16 @@ def check_callbacks(callbacks: tuple[Any, ...]) -> tuple[Callback, ...]:
 
 
 class ProgressBar:
-    """A callback that draws a bar with the time that is left.
+    """A callback that draws a progress bar with the remaining time.
 
     See Also
     --------
-    mute.MUtE.set_callbacks : takes it, or any function of (name, done, total).
+    mute.MUtE.set_callbacks : Takes this callback, or any function of (name, done, total).
+
+    Notes
+    -----
+    *Limits.* The total of a fit with ``n_iterations="auto"`` is its maximum, so the fit may end before the bar is full.
+    Use one bar for one fit at a time.
 
     Examples
     --------
@@ -54,7 +59,7 @@ class ProgressBar:
             self.close()
 
     def close(self) -> None:
-        """End the bar; a fit that stops early or fails does so for its callbacks."""
+        """Remove the bar. Every fit calls this method at its end, also if it fails."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None

@@ -1,4 +1,4 @@
-"""Every method by its name: where its class lives, and the short names of the command line."""
+"""Every method by name: the module of its class, and its short name on the command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mute.errors import MuteError
 
 __all__ = ["HOMES", "METHODS", "Method", "class_of", "make", "method_of"]
 
-# Class to module. A file names its class, and only these are ever looked up.
+# The module of each class. A file names its class, and `load` imports no other classes.
 HOMES = {
     "MUtE": "mute.eraser",
     "RBIG": "mute.rbig",
@@ -39,21 +39,7 @@ HOMES = {
 
 @dataclass(frozen=True)
 class Method:
-    """An entry of `METHODS`.
-
-    Attributes
-    ----------
-    kind : str
-        Name of the class.
-    about : str
-        One line for a list.
-    settings : dict
-        What differs from the defaults of the class.
-    task : bool
-        Fitted with the labels of a task.
-    torch : bool
-        Fitted with torch.
-    """
+    """An entry of `METHODS`: class, description, settings, and whether a fit uses task labels and torch."""
 
     kind: str
     about: str
@@ -97,12 +83,11 @@ METHODS: dict[str, Method] = {
 
 
 def class_of(kind: str) -> Any:
-    """The class of this name."""
     return getattr(import_module(HOMES[kind]), kind)
 
 
 def method_of(name: str) -> Method:
-    """The entry of this name, which may have a preset after a colon."""
+    """The entry of a name, which may have a preset after a colon."""
     short = name.partition(":")[0]
     if short not in METHODS:
         raise MuteError(f"there is no method {short!r}; known methods: {', '.join(METHODS)}")
@@ -110,9 +95,9 @@ def method_of(name: str) -> Method:
 
 
 def make(name: str, **settings: Any) -> Any:
-    """An estimator, not fitted, from a name like ``"farm"`` or, with a preset, ``"farm:paper-glove"``.
+    """An unfitted estimator from a name such as ``"farm"``, or ``"farm:paper-glove"`` with a preset.
 
-    Settings that the class does not have are an error, except `random_state`, which some methods do not need.
+    A setting that the class does not have is an error, except for `random_state`, which some methods do not need.
 
     Examples
     --------

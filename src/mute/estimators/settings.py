@@ -1,4 +1,4 @@
-"""What the settings of estimators may be: ready-made entries of ``_parameter_constraints`` (scikit-learn's way)."""
+"""Allowed values of settings: shared entries of ``_parameter_constraints``, as in scikit-learn."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ __all__ = [
 
 
 class Number(Interval):
-    """An interval without True and False, which Python counts among the whole numbers."""
+    """An interval that excludes True and False, which are whole numbers in Python."""
 
     def is_satisfied_by(self, val: Any) -> bool:
         return not isinstance(val, bool) and super().is_satisfied_by(val)
 
 
 def at_least(least: int) -> list[Any]:
-    """A setting that counts something."""
+    """A whole number of at least `least`."""
     return [Number(Integral, least, None, closed="left")]
 
 
 def one_of(*names: str) -> list[Any]:
-    """A setting that is one of these words."""
+    """One of these strings."""
     return [StrOptions({*names})]
 
 

@@ -1,4 +1,4 @@
-"""What several kinds of estimators store: labels, settings, a flow, a router. Each is checked on the way in."""
+"""Parts of a file that several estimators share: labels, settings, a flow, a router. All are checked when read."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def _label_to_json(label: Any) -> Any:
     if label is None or isinstance(label, str | bool | int | float):
         return label
     raise MuteError(
-        f"the label {label!r} is a {type(label).__name__}, which the file format cannot hold; "
+        f"the label {label!r} is a {type(label).__name__}, which the file format cannot store; "
         "use text, numbers, booleans or tuples of them as labels"
     )
 
 
 def labels_from_json(values: list[Any]) -> LabelEncoder:
-    """The labels of a file, checked to be at least two and distinct."""
+    """The labels of a file; at least two, all distinct."""
     encoder = LabelEncoder([_label_from_json(value) for value in values])
     if len(encoder) < 2 or len(set(encoder.classes)) != len(encoder):
         raise MuteError("its labels are fewer than two, or not distinct")
@@ -59,16 +59,12 @@ def _label_from_json(value: Any) -> Any:
     if isinstance(value, dict):
         return tuple(_label_from_json(part) for part in value["tuple"])
     if isinstance(value, list):
-        raise MuteError(f"{value!r} is no label")
+        raise MuteError(f"{value!r} is not a label")
     return value
 
 
 def plain_parameters(estimator: Any) -> dict[str, Any]:
-    """The settings that JSON can hold.
-
-    A classifier given as router and a random generator are left out, and so are folders, which belong to the machine
-    of the fit.
-    """
+    """The settings that JSON can express, without classifiers, random generators and folders."""
     settings = {n: v for n, v in estimator.get_params(deep=False).items() if n not in ("scratch", "resume")}
     for name, value in settings.items():
         if hasattr(value, "__dataclass_fields__"):  # a marginal
@@ -85,7 +81,7 @@ def _plain(value: Any) -> Any:
 
 
 def parameters_from(settings: dict[str, Any], *, marginal: bool) -> dict[str, Any]:
-    """The settings of a file, as the constructor takes them; those of a flow have a marginal."""
+    """The settings of a file as arguments of the constructor, with a `marginal` for a flow."""
     settings = dict(settings)
     check_whole_number("n_threads", settings.get("n_threads"), or_none=True)
     if marginal and isinstance(settings["marginal"], dict):
@@ -98,8 +94,8 @@ def router_state(router: Any, report: RoutingReport | None) -> tuple[dict[str, N
     """Arrays and plain state of a router and its report."""
     if router is not None and not isinstance(router, NetworkRouter):
         raise MuteError(
-            f"a router of type {type(router.classifier).__name__} cannot be stored without running code on "
-            "load; store the oracle part with `eraser.without_router().save(path)` and give the router back with "
+            f"a router of type {type(router.classifier).__name__} cannot be stored, because loading it would run code; "
+            "save the maps alone with `eraser.without_router().save(path)` and add the router with "
             '`mute.load(path, router=classifier)`, or fit with router="mlp" or "logistic"'
         )
     return {} if router is None else router.arrays("router"), {
@@ -111,7 +107,7 @@ def router_state(router: Any, report: RoutingReport | None) -> tuple[dict[str, N
 def router_from(
     tensors: dict[str, NDArray], state: dict[str, Any], d: int, k: int
 ) -> tuple[Network | None, RoutingReport | None]:
-    """The router of a file and its report, for `d` columns and `k` classes."""
+    """The router and the report of a file, for `d` columns and `k` classes."""
     layers, report, router = state["router_layers"], state["routing"], None
     if layers != 0 or type(layers) is not int:
         router = NetworkRouter.from_arrays(tensors, "router", layers, d)
@@ -121,19 +117,18 @@ def router_from(
 
 
 def check_all_finite(arrays: dict[str, NDArray]) -> None:
-    """Refuse arrays with values that are not finite."""
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise MuteError(f"{name} has values that are not finite")
 
 
 def arrays_of_flow(flow: Flow) -> dict[str, NDArray]:
-    """The arrays of a flow under their names in a file."""
+    """The arrays of a flow by their names in a file."""
     return {f"flow.{name}": getattr(flow, name) for name in Flow.arrays()}
 
 
 def flow_from(tensors: dict[str, NDArray]) -> Flow:
-    """The flow of a file: its rotations are orthogonal and its marginals increase strictly."""
+    """The flow of a file; its rotations must be orthogonal and its marginals strictly increasing."""
     arrays = {name: tensors[f"flow.{name}"] for name in Flow.arrays()}
     rotations, values = arrays["rotations"], arrays["values"]
     if rotations.ndim != 3 or values.ndim != 4 or values.shape[3] < 2 or 0 in rotations.shape + values.shape:
@@ -159,14 +154,14 @@ def _each_layer(check: Callable[[NDArray], None], layers: NDArray) -> None:
 
 
 def _check_increasing(values: NDArray) -> None:
-    # Comparisons with NaN are false; between finite ends an increasing row is finite.
+    # Comparisons with NaN are false, and an increasing row between finite ends is finite.
     ends = np.isfinite(values[..., 0]).all() and np.isfinite(values[..., -1]).all()
     if not ends or not (values[..., 1:] > values[..., :-1]).all():
         raise MuteError("a marginal is not strictly increasing")
 
 
 def _check_orthogonal(rotation: NDArray) -> None:
-    # R Rᵀ v = v for a random v: a wrong matrix passes with probability zero, at the price of reading it once.
+    # Checks R Rᵀ v = v for a random v: it reads the matrix once, and a wrong matrix passes with probability zero.
     v = np.random.default_rng(0).standard_normal(rotation.shape[1:2]).astype(rotation.dtype)
     tolerance = 1e-3 if rotation.dtype == np.float32 else 1e-9
     with np.errstate(all="ignore"):

@@ -1,7 +1,7 @@
-"""The estimators on torch tensors: what comes in as a tensor goes out as one, on its device, with its gradients.
+"""The estimators on torch tensors: a tensor gives a tensor, on the same device and with gradients.
 
-This is the other door beside `mute.rows.validation`: rows are checked here, labels encoded on the host, and maps run
-as they do in exports, as arithmetic on tensors.
+This module checks tensors, as `mute.rows.validation` checks arrays. Labels are encoded on the host. Maps run in the
+operations of `mute.flow.ops`, as they do in exports.
 """
 
 from __future__ import annotations
@@ -19,41 +19,34 @@ from mute.flow.ops import TorchOps, check_kind, full_precision
 from mute.flow.routing import NetworkRouter
 from mute.rows.validation import check_finite
 
-__all__ = ["TensorOps", "check_router", "check_tensor", "classes_of", "run_on"]
+__all__ = ["TensorOps", "check_router", "check_tensor", "run_on"]
 
 
 class TensorOps(TorchOps):
-    """Arithmetic on tensors of one device and precision, whose constants are uploaded once.
+    """Operations on tensors of one device and precision. Each constant is uploaded once."""
 
-    Parameters
-    ----------
-    precision : "float32" or "float64"
-    device : torch.device
-    """
-
-    # What an estimator says whose map these lines cannot express.
+    # The end of the message of an estimator whose map is not affine.
     refusal = "does not run on tensors; give X.cpu().numpy(), or copy it by MLPSurrogate and give tensors to the copy"
 
     def __init__(self, precision: str, device: Any) -> None:
         super().__init__(precision)
         self.device = device
-        self.known_maps: dict[str, tuple[NDArray, NDArray]] = {}  # affine maps, read off once
+        self.known_maps: dict[str, tuple[NDArray, NDArray]] = {}  # coefficients of affine maps
         self._constants: dict[str, Any] = {}
         self._modules: dict[int, Any] = {}
 
     def array(self, name: str, values: NDArray) -> Any:
         if name not in self._constants:
-            # In their final precision before they leave the host: not every device has float64.
+            # Converted on the host, because not every device has float64.
             with self.torch.inference_mode(False):
                 self._constants[name] = super().array(name, values).to(self.device)
         return self._constants[name]
 
     def codes(self, codes: NDArray[np.int64]) -> Any:
-        """Encoded classes as a tensor on the device."""
         return self.torch.from_numpy(codes).to(self.device)
 
     def flow_module(self, flow: Flow) -> Any:
-        """The flow on this device, which runs faster than it does written with these operations."""
+        """The flow as a module on this device, which is faster than single operations."""
         from mute.flow.module import FlowModule
 
         if id(flow) not in self._modules:
@@ -61,7 +54,6 @@ class TensorOps(TorchOps):
         return self._modules[id(flow)]
 
     def by_class(self, work: Callable[[Any, int], Any], x: Any, k: Any, n_classes: int) -> Any:
-        """Each class's map on its own rows only."""
         if n_classes == 1:
             return work(x, 0)
         met = self.torch.unique(k).tolist()
@@ -72,16 +64,16 @@ class TensorOps(TorchOps):
         return self.torch.cat(parts)[self.torch.argsort(self.torch.cat(mine))]
 
 
-# Constants on their devices, for as long as the estimator lives. They are kept here and not on it, so that copies,
-# clones, pickles and files know nothing of them; with them, the values they were made from.
+# The constants of each estimator on their devices, and the attributes they were made from. They are not attributes of
+# the estimator, so that copies, clones, pickles and files do not contain them.
 _uploaded: WeakKeyDictionary[Any, tuple[dict[str, Any], dict[tuple[str, str], TensorOps]]] = WeakKeyDictionary()
 
 
 def _ops_for(estimator: Any, x: Any) -> TensorOps:
-    """What computes for this estimator on the device and in the precision of `x`."""
+    """The operations of this estimator for the device and precision of `x`."""
     state, by_place = _uploaded.get(estimator, ({}, {}))
     now = vars(estimator)
-    if not state or any(now.get(name) is not value for name, value in state.items()):  # fitted anew, or set otherwise
+    if not state or any(now.get(name) is not value for name, value in state.items()):  # fitted or changed since
         state, by_place = dict(now), {}
         _uploaded[estimator] = (state, by_place)
     precision = str(x.dtype).removeprefix("torch.")
@@ -92,7 +84,7 @@ def _ops_for(estimator: Any, x: Any) -> TensorOps:
 
 
 def run_on(estimator: Any, x: Any, work: Callable[[TensorOps, Any], Any]) -> Any:
-    """``work(ops, rows)`` in the precision of the rows, or in float32 for shorter ones, and back in theirs."""
+    """``work(ops, rows)`` in the precision of `x`; half precision is computed in float32 and converted back."""
     import torch
 
     rows = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
@@ -101,16 +93,8 @@ def run_on(estimator: Any, x: Any, work: Callable[[TensorOps, Any], Any]) -> Any
         return out.to(x.dtype) if isinstance(out, torch.Tensor) else out
 
 
-def classes_of(ops: TensorOps, estimator: Any, x: Any, concept: Any) -> Any:
-    """Codes of the rows' classes as a tensor: those of the labels given, or the router's choice."""
-    if concept is not None or estimator.router_ is None:
-        return ops.codes(estimator._class_of(x, concept))
-    check_router(estimator)
-    return ops.argmax(estimator.router_.run_with(ops, x.detach(), "router"))
-
-
 def check_router(estimator: Any) -> None:
-    """Refuse a router that only runs on the host."""
+    """Refuse a router that does not run on tensors."""
     if estimator.router_ is not None and not isinstance(estimator.router_, NetworkRouter):
         kind = type(estimator.router_.classifier).__name__
         raise MuteError(
@@ -120,7 +104,7 @@ def check_router(estimator: Any) -> None:
 
 
 def check_tensor(estimator: Any, x: Any, name: str) -> None:
-    """Rows of shape (n, D) and a floating type, finite, of the width the estimator was fitted on."""
+    """Refuse tensors that are not finite rows of a floating type, of the width of the training rows."""
     import torch
 
     if x.layout != torch.strided or x.is_nested:
@@ -141,6 +125,6 @@ def check_tensor(estimator: Any, x: Any, name: str) -> None:
     rows = x.detach()
     rows = rows.float() if rows.dtype.itemsize < 4 else rows
     flat = rows.reshape(-1)
-    # A sum of squares is finite only if all its terms are; only what is suspicious is looked at row by row.
+    # A sum of squares is finite only if all its terms are; rows are checked one by one only if it is not.
     if not torch.isfinite(flat @ flat):
         check_finite(rows.abs().amax(dim=1, keepdim=True).cpu().numpy(), name)

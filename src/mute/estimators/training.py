@@ -1,6 +1,6 @@
-"""Training by gradient, for the methods that use torch: devices, seeds, batches, early stopping.
+"""Gradient training for the methods that use torch: devices, seeds, batches, early stopping.
 
-Weights leave torch as plain arrays (`mute.flow.network.Network`), so that it is needed to fit and never to transform.
+Trained weights become plain arrays (`mute.flow.network.Network`), so only a fit needs torch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
     "standardise",
 ]
 
-# What the settings may be that most of these methods have.
+# Allowed values of the settings that most of these methods have.
 TRAINING: dict[str, list[Any]] = {
     "epochs": COUNT,
     "batch_size": COUNT,
@@ -47,17 +47,17 @@ TRAINING: dict[str, list[Any]] = {
     "validation_fraction": FROM_0_BELOW_1,
 }
 
-# A loss that falls by less than this share of itself no longer falls.
+# A loss counts as lower if it falls by more than this share.
 _LEAST_GAIN = 1e-4
 
 
 def require_torch(method: str) -> Any:
-    """The torch module, or an error that says how to get it."""
+    """The torch module, or an error that says how to install it."""
     return detect.require_torch(f"fitting {method}")
 
 
 def device_of(name: str) -> torch.device:
-    """The device of this name; "auto" takes an accelerator if there is one."""
+    """The device of this name; "auto" is an accelerator if there is one."""
     import torch
 
     if name == "auto":
@@ -65,14 +65,14 @@ def device_of(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(1, device=device)
-    except Exception as error:  # torch has no one kind of error for this
+    except Exception as error:  # torch raises several types here
         raise MuteError(f'device must be "auto" or one that torch can use here, not {name!r}: {error}') from error
     return device
 
 
 @contextmanager
 def seeded(seed: int | np.random.Generator) -> Iterator[None]:
-    """Run with torch's random numbers set to a seed, given or drawn, and leave the caller's as they were."""
+    """Seed torch's random numbers, and restore the caller's state at the end."""
     import torch
 
     with torch.random.fork_rng():
@@ -81,9 +81,9 @@ def seeded(seed: int | np.random.Generator) -> Iterator[None]:
 
 
 def hold_out(z: NDArray, share: float, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows to learn from and rows to watch, at random; of codes 0 .. K - 1, the same share of each class.
+    """Random training rows and held-out rows; for codes 0 .. K - 1, with the same share of each class.
 
-    A class of one row, or of very few, gives no row to watch; if there is none at all, all rows are watched.
+    A class with very few rows has no held-out rows. If there are none at all, all rows serve as both.
     """
     groups = [np.flatnonzero(z == k) for k in np.unique(z)] if z.ndim == 1 else [np.arange(len(z))]
     watched = np.zeros(len(z), bool)
@@ -95,7 +95,7 @@ def hold_out(z: NDArray, share: float, rng: np.random.Generator) -> tuple[NDArra
 
 
 def center_and_scale(X: NDArray) -> tuple[NDArray[np.float64], float]:
-    """Mean of the rows, and root mean square of all columns about it (1 where they are constant)."""
+    """Mean of the rows, and root mean square of all columns about it (1 if all are constant)."""
     center = X.mean(axis=0, dtype=np.float64)
     scale = math.sqrt(X.var(axis=0, dtype=np.float64).mean())
     return center, scale if scale > 1e-12 * np.abs(center).max() else 1.0
@@ -124,7 +124,7 @@ def descent(
     schedule: Any = None,
     longest: float | None = None,
 ) -> Callable[..., None]:
-    """A step down the gradient of `loss` on one batch; gradients longer than `longest` are cut."""
+    """A gradient step for `loss` on one batch; gradients are clipped to the norm `longest`."""
     import torch
 
     def step(*batch: torch.Tensor) -> None:
@@ -140,7 +140,7 @@ def descent(
 
 
 class GradientTrained(ConceptEstimator):
-    """A method that torch trains. A subclass has the settings `epochs`, `batch_size` and `patience`."""
+    """A method that torch trains, with the settings `epochs`, `batch_size` and `patience`."""
 
     epochs: int
     batch_size: Any
@@ -157,11 +157,11 @@ class GradientTrained(ConceptEstimator):
         epochs: Iterable[Any] | None = None,
         batch_size: int | None = None,
     ) -> None:
-        """Take steps over shuffled batches until the watched loss no longer falls; `history_` keeps that loss.
+        """Train on shuffled batches until the loss on held-out rows no longer falls; `history_` records this loss.
 
-        ``step(*batch)`` makes one update. ``watch()`` gives the loss on held-out rows; it is called after each epoch,
-        without gradients and with the modules in eval mode. The modules end with their best weights or, without
-        patience, with the last. A last batch that is not full is dropped, unless it is the only one.
+        ``step(*batch)`` makes one update. ``watch()`` returns the loss on held-out rows after each epoch; it runs
+        without gradients and with the modules in eval mode. The modules end with their best weights, or with the last
+        weights if `patience` is None. An incomplete last batch is dropped, unless it is the only one.
         """
         import torch
 
@@ -172,11 +172,11 @@ class GradientTrained(ConceptEstimator):
         for _ in self._steps(self.epochs, "epoch") if epochs is None else epochs:
             for module in modules:
                 module.train()
-            order = torch.randperm(n).to(rows[0].device)  # drawn on the host: the same on every device
+            order = torch.randperm(n).to(rows[0].device)  # drawn on the host, so that it is the same on every device
             for start in starts:
                 try:
                     step(*(t[order[start : start + size]] for t in rows))
-                except RuntimeError as error:  # torch has no kind of its own for this
+                except RuntimeError as error:  # torch has no own type for this
                     if "without overflow" not in str(error):
                         raise
                     raise MuteError("training diverged: a step overflows; lower the learning rate") from error
@@ -215,7 +215,7 @@ class StandardisedNetwork(GradientTrained):
     def _tensors(
         self, X: NDArray, labels: Sequence[NDArray], most_watched: int, rng: np.random.Generator
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Standardised rows and their labels on the device: to learn from, and to watch."""
+        """Standardised training rows and held-out rows, with their labels, on the device."""
         import torch
 
         device, d = device_of(self.device), X.shape[1]
@@ -231,8 +231,8 @@ class StandardisedNetwork(GradientTrained):
 
 
 def check_network(network: Network, scale: Any, n_features: int) -> None:
-    """Refuse the network and the scale of a file that cannot belong to rows of this width."""
+    """Refuse a network and a scale of a file that do not fit rows of this width."""
     if network.n_outputs != n_features:
-        raise MuteError("its network_ does not give as many columns as it takes: rows of another width")
+        raise MuteError("its network_ has a different number of outputs than of inputs")
     if not isinstance(scale, int | float) or not 0 < scale < math.inf:
         raise MuteError(f"its scale_ cannot be {scale!r}")

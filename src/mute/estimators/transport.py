@@ -1,4 +1,4 @@
-"""Affine transport between Gaussians, and the methods that carry each class by it."""
+"""Affine transport between Gaussians, and the base class of methods that use it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _MOST_STEPS = 100
 
 
 class GaussianTransport(Streaming, Invertible):
-    """Carries each class as if its law were Gaussian: to the barycentre of all, or to another class.
+    """Transports each class, as if it were Gaussian, to the barycentre of all classes or to another class.
 
-    A subclass gives ``_estimate(moments)``, the covariances of the classes.
+    A subclass defines ``_estimate(moments)``, the covariances of the classes.
     """
 
     _STORED: ClassVar[dict[str, str]] = {"means_": "K D", "mean_": "D", "covariances_": "K D D", "pushes_": "K D D"}
@@ -69,7 +69,7 @@ class GaussianTransport(Streaming, Invertible):
 
 
 class Transports:
-    """The maps between classes, each made when it is first asked for: K classes have K(K - 1) of them."""
+    """The K(K - 1) maps between classes, each computed on first use."""
 
     def __init__(self, covariances: NDArray[np.float64], pushes: NDArray[np.float64]) -> None:
         self._covariances = covariances
@@ -93,9 +93,9 @@ class Transports:
 
 
 def _check_bijections(maps: NDArray[np.floating]) -> None:
-    """Refuse symmetric maps, shape (k, D, D), that flatten a direction: nothing could bring it back."""
+    """Refuse symmetric maps, shape (k, D, D), that are singular."""
     values = np.linalg.eigvalsh(maps)
-    # Maps are roots of covariances, and a variance that is not there is, to rounding, this share of the largest.
+    # Maps are roots of covariances; up to rounding, a variance of zero is this share of the largest.
     if (values[:, 0] <= np.sqrt(maps.shape[1] * np.finfo(float).eps) * values[:, -1]).any():
         raise MuteError(
             "the classes do not vary in the same directions (perhaps a column is constant in one of them only), so no "
@@ -114,7 +114,7 @@ def by_group(X: NDArray, groups: NDArray[np.int64], affine: Any) -> NDArray[np.f
 
 
 def transport(source: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The symmetric A with A `source` A = `target`; where `source` has no variance, the identity."""
+    """The symmetric A with A `source` A = `target`; the identity in directions where `source` has no variance."""
     values, vectors = np.linalg.eigh(source)
     kept = values > max(values[-1], 0) * len(values) * np.finfo(float).eps
     V, size = vectors[:, kept], np.sqrt(values[kept])
@@ -127,8 +127,8 @@ def transport(source: NDArray[np.float64], target: NDArray[np.float64]) -> NDArr
 def barycentre(covariances: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Covariance of the Wasserstein barycentre of centred Gaussians.
 
-    Two lie on one geodesic; more are met by the fixed point of P. C. Álvarez-Esteban, E. del Barrio, J. Cuesta-Albertos
-    and C. Matrán, "A fixed-point approach to barycenters in Wasserstein space", 2016.
+    For two Gaussians the barycentre is on their geodesic. For more, the fixed point of P. C. Álvarez-Esteban, E. del
+    Barrio, J. Cuesta-Albertos and C. Matrán, "A fixed-point approach to barycenters in Wasserstein space", 2016.
     """
     eye = np.eye(covariances.shape[1])
     if len(covariances) == 2:
@@ -147,7 +147,7 @@ def barycentre(covariances: NDArray[np.float64], weights: NDArray[np.float64]) -
 def frechet_distance(
     mean: NDArray[np.float64], S: NDArray[np.float64], other_mean: NDArray[np.float64], T: NDArray[np.float64]
 ) -> float:
-    """Squared Wasserstein distance of the Gaussians with these moments."""
+    """Squared Wasserstein distance between two Gaussians."""
     half = root(S)
     overlap = np.sqrt(np.maximum(np.linalg.eigvalsh(half @ T @ half), 0)).sum()
     return float(((mean - other_mean) ** 2).sum() + np.trace(S) + np.trace(T) - 2 * overlap)

@@ -35,11 +35,11 @@ def program_of(eraser: Any, counterfactual: bool, concept: str) -> Program:
     """The map that `to_torch` and `to_onnx` write down; their parameters."""
     if concept not in ("routed", "given"):
         raise MuteError(f'concept must be "routed" or "given", not {concept!r}')
-    if not hasattr(eraser, "_erase_with"):
+    if not hasattr(eraser, "erase_with"):
         raise MuteError(f"a {type(eraser).__name__} cannot be exported; give an eraser")
     check_is_fitted(eraser)
     conditional = isinstance(eraser, Conditional)
-    if counterfactual and not hasattr(eraser, "_move_with"):
+    if counterfactual and not hasattr(eraser, "move_with"):
         raise MuteError(f"{type(eraser).__name__} makes no counterfactuals; leave counterfactual=True out")
     if concept == "given" and not conditional:
         raise MuteError(f'{type(eraser).__name__} does not use the class of a row; leave concept="given" out')
@@ -48,10 +48,10 @@ def program_of(eraser: Any, counterfactual: bool, concept: str) -> Program:
 
     def run(ops: Any, x: Any, *labels: Any) -> Any:
         if not conditional:
-            return eraser._move_with(ops, x, *labels) if counterfactual else eraser._erase_with(ops, x)
+            return eraser.move_with(ops, x, *labels) if counterfactual else eraser.erase_with(ops, x)
         given = iter(labels)
         k = next(given) if concept == "given" else ops.argmax(eraser.router_.run_with(ops, x, "router"))
-        return eraser._move_with(ops, x, k, next(given)) if counterfactual else eraser._push_with(ops, x, k)
+        return eraser.move_with(ops, x, k, next(given)) if counterfactual else eraser.push_with(ops, x, k)
 
     inputs = ("X", *(["concept"] if concept == "given" else []), *(["target"] if counterfactual else []))
     classes = np.asarray(getattr(eraser, "classes_", [])).tolist()

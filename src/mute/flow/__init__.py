@@ -1,4 +1,4 @@
-"""The paper: layers of one shared rotation and class-conditional marginals, how they are fitted and who routes rows."""
+"""The paper's flow: shared rotations, class-conditional marginals, how they are fitted, and the router."""
 
 from mute.flow.flow import Flow
 

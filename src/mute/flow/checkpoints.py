@@ -1,4 +1,4 @@
-"""The layers of an unfinished fit, kept in a folder, so that the same fit can go on where it was stopped."""
+"""The layers of an unfinished fit in a folder, from which the same fit can continue."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _ABOUT = "fit.json"
 class Checkpoint:
     """A folder with one small file for each finished layer; it is created if it does not exist.
 
-    Rows are not kept: they are carried through the finished layers again, in one pass. `about` is what makes two fits
-    the same: rows, labels, settings. `seed` counts for a fit that begins; a resumed fit keeps the seed it began with.
+    The folder does not contain rows: a resumed fit applies the finished layers to the rows again. `about` identifies
+    the fit: rows, labels, settings. `seed` is for a new fit; a resumed fit keeps its first seed.
     """
 
     def __init__(self, folder: str | Path, about: dict[str, Any], seed: int) -> None:
@@ -42,30 +42,25 @@ class Checkpoint:
         path = self.folder / _ABOUT
         if not path.exists():
             if any(self.folder.iterdir()):
-                raise MuteError(f"{folder} holds other files; give a new or empty folder to keep the layers in")
+                raise MuteError(f"{folder} contains other files; give a new or empty folder for the layers")
             write_json(path, {"fit": about, "seed": seed})
             return
         try:
             kept = json.loads(path.read_text())
             before, self.seed = dict(kept["fit"]), int(kept["seed"])
         except (OSError, ValueError, KeyError, TypeError):
-            raise MuteError(f"{path} cannot be read; remove the folder to begin anew") from None
+            raise MuteError(f"{path} cannot be read; remove the folder to start again") from None
         if before != about:
             differing = sorted(name for name in {*before, *about} if before.get(name) != about.get(name))
             raise MuteError(
-                f"{folder} holds the layers of another fit, which differs in {', '.join(differing)}; give another "
-                "folder, or remove this one to begin anew"
+                f"{folder} contains the layers of another fit, which differs in {', '.join(differing)}; give another "
+                "folder, or remove this one to start again"
             )
 
     def write(
-        self,
-        t: int,
-        layer: Flow,
-        support: NDArray,
-        rng: np.random.Generator,
-        stopping: StoppingRule | None,
+        self, t: int, layer: Flow, support: NDArray, rng: np.random.Generator, stopping: StoppingRule | None
     ) -> None:
-        """Keep layer `t` and all that the next layers need."""
+        """Write layer `t` and the state that the next layers need."""
         arrays = {name: getattr(layer, name) for name in Flow.arrays()} | {"support": support}
         state = {
             "sha256": _checksum(arrays),
@@ -75,7 +70,7 @@ class Checkpoint:
         write_arrays(self._path(t), arrays, {"state": json.dumps(state)})
 
     def read(self, max_layers: int) -> tuple[Flow, NDArray[np.float64], dict[str, Any]] | None:
-        """The finished layers as one flow, the support, and what was known after the last of them."""
+        """The finished layers as one flow, the support, and the state after the last layer."""
         layers: list[dict[str, NDArray]] = []
         while len(layers) < max_layers and (path := self._path(len(layers))).exists():
             try:
@@ -86,7 +81,7 @@ class Checkpoint:
                     raise ValueError
             except (ValueError, KeyError, TypeError):
                 raise MuteError(
-                    f"{path} is damaged; remove it and all later ones to go on from the layers before"
+                    f"{path} is damaged; remove it and all later ones to continue from the layers before"
                 ) from None
         if not layers:
             return None
@@ -99,7 +94,7 @@ class Checkpoint:
 
     @staticmethod
     def remove(folder: str | Path) -> None:
-        """Remove what a fit has kept there, and the folder if nothing else is in it."""
+        """Remove the files of a fit, and the folder if it is then empty."""
         place = Path(folder)
         for path in (*place.glob("layer-*.safetensors"), place / _ABOUT):
             path.unlink(missing_ok=True)
@@ -108,7 +103,7 @@ class Checkpoint:
 
 
 def _checksum(arrays: dict[str, NDArray]) -> str:
-    # One sum over all arrays, so that folders of earlier releases can be resumed.
+    # One sum over all arrays, as in earlier releases, whose folders can be resumed.
     total = hashlib.sha256()
     for name in sorted(arrays):
         total.update(np.ascontiguousarray(arrays[name]).data)

@@ -1,8 +1,8 @@
-"""Covariances of the classes that hold on new rows: measured where their axes were not found.
+"""Covariances of the classes, shrunk towards the pooled covariance by cross-validation.
 
-A class covariance from n rows is off by D/n in every direction, and an eraser that whitens each class with its own
-shows that error in every new row. The differences between the classes, though, lie in few directions or are small. So
-each difference from the pooled covariance is taken for as large as it is on rows that had no part in finding its axis.
+A class covariance from n rows has an error of D/n in every direction. An eraser that whitens each class with its own
+covariance leaks this error in every unseen row. But the classes differ in few directions only, or by little. So the
+size of each difference from the pooled covariance is measured on rows that were not used to choose its axis.
 """
 
 from __future__ import annotations
@@ -22,30 +22,16 @@ __all__ = ["LEAST", "FoldScatter", "class_covariances"]
 _Floats = NDArray[np.float64]
 
 N_FOLDS = 3
-# Rows further out than so many typical lengths are drawn in to there: one far row must not make a covariance.
+# Rows longer than this many typical lengths are shortened to it, so that one far row does not dominate a covariance.
 _FAR = 4.0
-# Sums of so many classes at a time as take these bytes.
+# Bytes for the sums of the classes that are processed together.
 _SUM_BYTES = 1 << 28
-# Below this share of the pooled spread a direction has none.
+# Below this share of the pooled spread, a direction counts as flat.
 LEAST = 1e-6
 
 
 class FoldScatter(Reduction):
-    """Sums and products of the leading coordinates, by fold and class.
-
-    Parameters
-    ----------
-    classes : range
-        The classes that are looked at.
-    d : int
-        Number of coordinates.
-
-    Attributes
-    ----------
-    counts : array of shape (F, K)
-    first : ExactSum of shape (F, K, d)
-    second : nested lists, F by K, of ExactSum of shape (d, d)
-    """
+    """Counts (F, K), sums (F, K, d) and products (F lists of K matrices (d, d)) of the first d coordinates."""
 
     def __init__(self, classes: range, d: int) -> None:
         self.classes, self.d = classes, d
@@ -79,7 +65,7 @@ class FoldScatter(Reduction):
 
 @dataclass(frozen=True, eq=False)
 class _Moments:
-    """Rows (F, K), sums (F, K, d) and products (F, K, d, d) of every fold and class."""
+    """Counts (F, K), sums (F, K, d) and products (F, K, d, d) of every fold and class."""
 
     counts: NDArray[np.int64]
     first: _Floats
@@ -99,12 +85,11 @@ class _Moments:
         return cls(counts, first, second)
 
     def covariance(self, k: int, folds: list[int]) -> _Floats:
-        """That of a class on some folds."""
         n, total = self.counts[folds, k].sum(), self.first[folds, k].sum(axis=0)
         return (self.second[folds, k].sum(axis=0) - np.outer(total, total) / n) / (n - 1)
 
     def pooled(self, folds: list[int]) -> _Floats:
-        """The mean of the classes' covariances on some folds, each weighted by its rows."""
+        """The mean of the class covariances, weighted by their rows."""
         n = self.counts[folds].sum(axis=0)
         total = np.zeros(self.second.shape[2:])
         for k in np.flatnonzero(n > 1).tolist():
@@ -113,15 +98,10 @@ class _Moments:
 
 
 def class_covariances(rows: ChunkStore, n_classes: int, d: int, n_threads: int = 1) -> tuple[_Floats, _Floats]:
-    r"""Mean and covariance of every class, the latter drawn towards the pooled one as far as new rows ask for.
+    r"""Mean (K, d) and shrunk covariance (K, d, d) of every class.
 
-    Of the ratios of a class covariance C to the pooled one P, :math:`C v = \mu P v`, the axes v are kept, and of each
-    :math:`\log \mu` the share that is signal (see `_signal`).
-
-    Returns
-    -------
-    means : array of shape (K, d)
-    covariances : array of shape (K, d, d)
+    With the pooled covariance P, a class covariance C has axes v with :math:`C v = \mu P v`. The shrunk covariance
+    keeps the axes, and the share of each :math:`\log \mu` that is signal (see `_signal`).
     """
     moments, everything = _Moments.measure(rows, n_classes, d), list(range(N_FOLDS))
     pooled = moments.pooled(everything)
@@ -130,7 +110,7 @@ def class_covariances(rows: ChunkStore, n_classes: int, d: int, n_threads: int =
     classes = np.flatnonzero(moments.counts.min(axis=0) > 1).tolist()
     at_home, away = np.zeros((2, n_classes, N_FOLDS, d))
 
-    def look(part: slice) -> None:
+    def compare(part: slice) -> None:
         k, f = divmod(part.start, N_FOLDS)
         found, axes = _ratios(moments.covariance(classes[k], cuts[f]), elsewhere[f])
         own, all_here = ((axes * (c @ axes)).sum(axis=0) for c in (moments.covariance(classes[k], [f]), here[f]))
@@ -145,23 +125,23 @@ def class_covariances(rows: ChunkStore, n_classes: int, d: int, n_threads: int =
         half = pooled @ axes
         covariances[k] = half * ratios ** _signal(at_home[k].mean(axis=0), away[k].mean(axis=0)) @ half.T
 
-    for work, n in ((look, N_FOLDS * len(classes)), (estimate, len(classes))):
+    for work, n in ((compare, N_FOLDS * len(classes)), (estimate, len(classes))):
         for_each(work, [slice(i, i + 1) for i in range(n)], n_threads)
     return moments.first.sum(axis=0) / moments.counts.sum(axis=0)[:, None], covariances
 
 
 def _whitener(pooled: _Floats) -> _Floats:
-    """R with R P R' the identity."""
+    """The matrix R for which R P R' is the identity."""
     from scipy.linalg import solve_triangular
 
-    # Directions that the rows do not show (fewer rows than columns) have no spread in a class either.
+    # With fewer rows than columns P is singular; its flat directions are flat in every class.
     least = 1e-3 * LEAST * max(float(np.diag(pooled).max()), LEAST)
     eye = np.eye(len(pooled))
     return solve_triangular(np.linalg.cholesky(pooled + least * eye), eye, lower=True)
 
 
 def _ratios(covariance: _Floats, whitener: _Floats) -> tuple[_Floats, _Floats]:
-    """Eigenvalues, ascending, and eigenvectors of one covariance as seen from another."""
+    """Ascending eigenvalues, and eigenvectors, of one covariance relative to another."""
     ratios, axes = np.linalg.eigh(whitener @ covariance @ whitener.T)
     return np.maximum(ratios, LEAST), whitener.T @ axes
 
@@ -169,9 +149,9 @@ def _ratios(covariance: _Floats, whitener: _Floats) -> tuple[_Floats, _Floats]:
 def _signal(at_home: _Floats, away: _Floats) -> _Floats:
     r"""The share of each number, in ascending order, that is signal.
 
-    What the axes showed `away`, on the fold that had no part in finding them, over what they showed `at_home`. New
-    rows keep the order of the numbers, but for noise. Signal to noise grows with the rows; the axes were found on
-    :math:`1 - 1/F` of those that all of them have.
+    It is the number `away`, on the fold that did not choose the axes, divided by the number `at_home`, on the others.
+    The order of the numbers is the same on both, up to noise. The signal-to-noise ratio grows with the rows, and the
+    axes come from :math:`1 - 1/F` of all rows.
     """
     from scipy.optimize import isotonic_regression
 

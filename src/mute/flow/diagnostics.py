@@ -1,12 +1,12 @@
-r"""What each layer does to each class: negentropy, its ideal reduction, and what wrong routes cost.
+r"""The effect of each layer on each class: negentropy, its ideal reduction, and the penalty of wrong routes.
 
 With :math:`\tilde p_{i,d}` the rotated marginals of class *i* and :math:`\eta` the router,
 
 .. math:: \Delta J^*_i = \sum_d KL(\tilde p_{i,d} \| \varphi), \qquad
           E_i = \mathbb{E}_i \sum_d \log \frac{\tilde p_{i,d}}{\tilde p_{\eta,d}}.
 
-The paper takes :math:`E_i` for the price of misrouting. Its derivation lets the images of the routed regions be
-disjoint; they overlap, and the exact price is :math:`E_i + H(\eta \mid X_i^{(t+1)})`. Both are reported.
+The paper takes :math:`E_i` as the penalty of misrouting. Its derivation assumes that the images of the routed regions
+are disjoint. They overlap, and the exact penalty is :math:`E_i + H(\eta \mid X_i^{(t+1)})`. Both are reported.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ COLUMNS = (
     "penalty_bound",
 )
 
-# Rows of each class that are followed through the layers: enough for the covariance of any usual width, few enough
-# to cost little beside the fit.
+# Most rows of each class to follow through the layers, unless there are many columns: the fit takes much longer.
 _ROWS = 2000
 
 
@@ -48,19 +47,35 @@ class Diagnostics:
     ----------
     figures : array of shape (S, T, K, len(COLUMNS))
     sets : tuple of str
-        The S sets of rows: "train", and "held-out" where there are such rows.
+        The S sets of rows: "train", and "held-out" if there are held-out rows.
     classes : tuple
         The K labels.
 
+    See Also
+    --------
+    MUtE.diagnose : The same figures for unseen rows.
+    RoutingReport : Errors of the router.
+
     Notes
     -----
-    ``negentropy`` (before the layer) and ``negentropy_after`` are estimated as the sum of the marginal negentropies
-    and the dependence that a Gaussian copula shows, corrected on held-out rows for their number, and not below zero;
-    NaN where a class has fewer than twice as many rows as columns. ``ideal_reduction`` is the gain in log-density
-    under the fitted marginals, so on held-out rows it turns negative when a layer fits noise. ``routing_entropy`` is
-    the cross-entropy of a classifier that guesses the route from the layer's output, never above the entropy of the
-    routes themselves; hence ``penalty_corrected`` errs on the high side. ``penalty_bound`` replaces the mean over
-    misrouted rows by the worst.
+    ``negentropy`` (before the layer) and ``negentropy_after`` are the sum of the marginal negentropies and of the
+    dependence of a Gaussian copula. On held-out rows they are corrected for the number of rows. ``ideal_reduction`` is
+    the gain in log-density under the fitted marginals; on held-out rows it is negative if a layer fits noise.
+    ``routing_entropy`` is the cross-entropy of a classifier that predicts the route from the layer's output, at most
+    the entropy of the routes. ``penalty_bound`` replaces the mean over misrouted rows by the worst.
+
+    *Limits.* The negentropies are NaN for a class with fewer than twice as many rows as columns, and never below zero.
+    ``penalty_corrected`` is an upper estimate, because the classifier is not perfect.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mute import MUtE
+    >>> z = np.repeat(["a", "b"], 1000)
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2)) + np.where(z == "b", 3, -3)[:, None]
+    >>> diagnostics = MUtE(n_iterations=4, random_state=0).fit(X, z).diagnostics_
+    >>> bool((diagnostics.column("negentropy_after")[-1] < diagnostics.column("negentropy")[0]).all())
+    True
     """
 
     figures: NDArray[np.float64]
@@ -71,7 +86,7 @@ class Diagnostics:
     def from_arrays(
         cls, figures: NDArray[np.float64], sets: tuple[str, ...], classes: tuple[Any, ...], n_layers: int
     ) -> Diagnostics:
-        """The diagnostics of a file."""
+        """The diagnostics of a file, checked."""
         if figures.shape != (len(sets), n_layers, len(classes), len(COLUMNS)):
             raise MuteError("its diagnostics do not fit its maps")
         return cls(figures, sets, classes)
@@ -113,12 +128,7 @@ class Diagnostics:
         return "\n".join(lines)
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Draw negentropy and routing penalty against the layers; save to `path` where given.
-
-        Returns
-        -------
-        matplotlib Figure
-        """
+        """Draw negentropy and routing penalty by layer as a matplotlib figure; save it to `path` if given."""
         try:
             from matplotlib.figure import Figure
         except ImportError:
@@ -139,7 +149,7 @@ class Diagnostics:
                     right.plot(layers[1:], self.column("penalty_printed", rows)[:, k], ":", color=f"C{k}", lw=1.2)
         left.set(xlabel="layers", ylabel="negentropy (nats)", title="distance from the shared law")
         left.set_yscale("symlog", linthresh=0.1)
-        right.set(xlabel="layer", ylabel="nats", title="price of wrong routes (dotted: as printed)")
+        right.set(xlabel="layer", ylabel="nats", title="penalty of wrong routes (dotted: as printed)")
         right.axhline(0, color="0.7", lw=0.8, zorder=0)
         left.legend(frameon=False, fontsize=8)
         for axes in (left, right):
@@ -158,12 +168,8 @@ def diagnose(
 ) -> Diagnostics:
     """Follow rows through the layers.
 
-    Parameters
-    ----------
-    flow : Flow
-    rows : dict of name to (x, z, routed, seen)
-        Sets of rows with their true and routed classes, encoded; `seen`, of shape (K,), is the share of the rows of
-        the fit that they are, 0 if they were not among them.
+    `rows` maps the name of each set to (x, z, routed, seen): rows, their true and routed classes, encoded, and the
+    share of each class's training rows that they are (0 if they are not training rows).
     """
     figures = np.full((len(rows), flow.n_layers, flow.n_classes, len(COLUMNS)), np.nan)
     most = rows_followed(flow.n_features)
@@ -180,7 +186,7 @@ def diagnose(
 
 
 def rows_followed(n_features: int) -> int:
-    """How many rows of each class are followed, at the most."""
+    """The most rows of a class to follow."""
     return max(_ROWS, 2 * n_features)
 
 
@@ -215,7 +221,7 @@ def _follow(
 def _with_log_density(
     layer: Flow, x: NDArray, k: int | NDArray, n_threads: int | None
 ) -> tuple[NDArray, NDArray[np.float64]]:
-    """Output of one layer and the log-density (up to a constant) that its marginals give the rows."""
+    """Output of one layer, and the log-density of the rows under its marginals, up to a constant."""
     y, logdet = layer.push_with_logdet(x, k, n_threads=n_threads)
     return y, logdet - 0.5 * (y**2).sum(axis=1)
 
@@ -227,7 +233,7 @@ def _routing_entropy(layer: Flow, y: NDArray, k: int, routed: NDArray, ceiling: 
     counts = np.bincount(routed, minlength=layer.n_classes)
     if np.sort(counts)[-2] < 20:  # too few wrong routes to learn from
         return ceiling
-    # How likely class k is to have sent a row here along each route, by the layer's own densities.
+    # The likelihood that a row of class k came here along each route, by the layer's own densities.
     clues = []
     for route in np.flatnonzero(counts):
         source = layer.pull(y, int(route), n_threads=n_threads)
@@ -255,8 +261,8 @@ def _routing_entropy(layer: Flow, y: NDArray, k: int, routed: NDArray, ceiling: 
 def _negentropy(x: NDArray[np.float64], chance: float) -> float:
     """KL to N(0, I): marginal negentropies and the dependence of a Gaussian copula.
 
-    Few rows look dependent by chance. The rotations remove this very chance from the rows they were fitted on, so that
-    `chance`, the share that is left, is 1 for new rows, 0 for all the rows of the fit and 1 - m / n for m out of n.
+    Few rows seem dependent by chance. The rotations remove this dependence from the training rows. `chance` is the
+    share that remains: 1 for unseen rows and 1 - m / n for m of n training rows.
     """
     from scipy.special import digamma
     from scipy.stats import differential_entropy
@@ -274,7 +280,7 @@ def _negentropy(x: NDArray[np.float64], chance: float) -> float:
     _, logdet = np.linalg.slogdet(np.corrcoef(x, rowvar=False).reshape(d, d))
     # Expected log-determinant of the correlations of n independent Gaussian rows.
     bias = chance * (digamma((n - np.arange(1, d + 1)) / 2).sum() - d * digamma((n - 1) / 2))
-    # A divergence is never negative: an estimate below zero is noise.
+    # A divergence is never negative, so an estimate below zero is noise.
     return max(float(marginal.sum() - 0.5 * (logdet - bias)), 0.0)
 
 
@@ -286,18 +292,18 @@ def _entropy(p: NDArray) -> float:
 def routing_penalty_1d(
     densities: Sequence[Callable[[NDArray], NDArray]], route: Callable[[NDArray], NDArray], k: int, grid: NDArray
 ) -> dict[str, float]:
-    """The exact price of misrouting for one layer in one dimension, by quadrature.
+    """The exact penalty of misrouting for one layer in one dimension, by quadrature.
 
     Parameters
     ----------
     densities : sequence of K functions
         Density of each class.
     route : function
-        The class a point is sent to.
+        The class whose map a point takes.
     k : int
-        The class whose penalty is asked for.
+        The class whose penalty is computed.
     grid : array
-        Fine, uniform, covering all classes.
+        A fine uniform grid that covers all classes.
 
     Returns
     -------
@@ -330,7 +336,7 @@ def routing_penalty_1d(
             image = np.where(below < above, ndtri(below), -ndtri(above))
         inside = np.isfinite(image)
         source = np.interp(y, image[inside], grid[inside])
-        # Change of variables: the density of the output that came along route j.
+        # Change of variables: the density of the output along route j.
         slope = np.interp(source, grid, density) / norm.pdf(y)
         with np.errstate(invalid="ignore", divide="ignore"):
             joint[j] = np.where(route(source) == j, np.interp(source, grid, p[k]) / slope, 0.0)

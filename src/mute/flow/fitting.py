@@ -1,4 +1,4 @@
-"""Fitting a flow, one layer at a time. The fitter accumulates; the `Flow` it gives is immutable."""
+"""Fitting a flow layer by layer. The fitter accumulates layers; the `Flow` it returns is immutable."""
 
 from __future__ import annotations
 
@@ -24,40 +24,23 @@ from mute.rows.threads import single_threaded_blas
 
 __all__ = ["FlowFitter"]
 
-# Up to so many columns the algebra of a layer takes one thread: waking those of BLAS between two passes over the rows
-# takes longer than they save.
+# Up to this many columns, the algebra of a layer uses one thread: waking BLAS threads would take longer than they save.
 _ONE_THREAD = 1024
 
-# Columns whose spreads differ by more than this are brought to one scale first: rotated together in float32, the
-# small ones would drown in the rounding of the large.
+# Columns whose spreads differ by more than this factor are standardised first. Otherwise a float32 rotation would lose
+# the small columns in the rounding of the large ones.
 _SCALE_RATIO = 1e3
-# Rows whose spread is further from one than this are scaled, by a power of two, which rounds nothing.
+# Rows whose spread differs from one by more than this factor are scaled by a power of two, which is exact.
 _SIZE_RATIO = 2.0**8
 
 
 class FlowFitter:
-    """Carries rows through the layers, fitting each on what the ones before it have left.
+    """Fits each layer on the output of the layers before it.
 
-    Parameters
-    ----------
-    rows : ChunkStore
-        Raw rows.
-    scan : FirstScan
-        The first scan of them.
-    routes : Routes
-        The class whose map moves each row, and the rows that are left out.
-    max_layers : int
-    rotation, marginal
-        As `make_rotation` and `make_marginal` give them.
-    shrinkage : bool
-        Let the classes share what does not differ beyond chance. The first layer is the same for all classes but for
-        their means; one layer for each class then brings its covariance to the identity
-        (`mute.flow.covariances`); only after that does `rotation` begin, with shrunk marginals (`mute.flow.shrinkage`).
-
-    Attributes
-    ----------
-    support : array of shape (2, K, D)
-        The least and the largest value of each class and coordinate in the first layer.
+    With `shrinkage`, the first layer is the same for all classes except for their means. One layer for each class then
+    whitens its covariance (`mute.flow.covariances`). The layers after that use `rotation` and shrunk marginals
+    (`mute.flow.shrinkage`). `support`, of shape (2, K, D), is the range of each class and coordinate in the first
+    layer.
     """
 
     def __init__(
@@ -85,17 +68,17 @@ class FlowFitter:
         n_classes = len(self.counts)
         rows.map(Enter(self.center.astype(dtype), self.scale.astype(dtype), n_classes, routes))
         self.n_layers = 0
-        # Room for all layers, so that the flow is made of views; what no layer fills takes no memory.
+        # One array for all layers, so that the flow consists of views; pages that are never written take no memory.
         self._rotations = np.empty((max_layers, d, d), dtype)
         self._origin, self._step = np.empty((2, max_layers, n_classes, d), dtype)
         self._values = np.empty((max_layers, n_classes, d, marginal.n_values), dtype)
         self.support = np.empty((2, n_classes, d))
-        # Coordinates, the first ones, that have any spread; the others are left alone after the first layer.
+        # Number of leading coordinates with any spread; the others do not change after the first layer.
         self._alive = d
 
     @classmethod
     def of(cls, x: NDArray, z: NDArray[np.integer], *, n_threads: int, **settings: Any) -> FlowFitter:
-        """For rows in memory, each moved by the map of its own class."""
+        """A fitter for rows in memory, where each row takes the map of its own class."""
         rows = MemoryStore(x, z, n_threads)
         scan = rows.reduce(FirstScan(x.shape[1], int(z.max()) + 1))
         return cls(rows, scan, Routes(), n_threads=n_threads, **settings)
@@ -112,23 +95,9 @@ class FlowFitter:
         checkpoint: Checkpoint | None = None,
         after_layer: Callable[[int], bool] = lambda t: False,
     ) -> StoppingRule | None:
-        """Fit layer after layer, after those that a checkpoint has kept, until the rule or `after_layer` says stop.
+        """Fit at most `n_layers` layers, after those of a checkpoint, and return the rule with its record.
 
-        Parameters
-        ----------
-        n_layers : int
-            At most so many.
-        rule : StoppingRule, optional
-        held_out : HeldOut, optional
-            Rows that the rule watches; they are carried along.
-        checkpoint : Checkpoint, optional
-        after_layer : function of the number of the layer, default: never stop
-            Called after each layer, restored ones too; a true answer stops the fit.
-
-        Returns
-        -------
-        StoppingRule or None
-            The rule with its record, that of the checkpoint included.
+        The rule watches `held_out`. The fit ends when the rule is done or when ``after_layer(t)`` is true.
         """
         held_out = held_out or HeldOut()
         rule = self._restore(checkpoint, n_layers, rule, held_out)
@@ -147,7 +116,7 @@ class FlowFitter:
         return rule
 
     def add_layer(self) -> Shrunk | None:
-        """Fit one more layer and carry the rows through it; shrunk marginals, where it has any, are told."""
+        """Fit one more layer and apply it to the rows; return its shrunk marginals, if it has any."""
         t, shrunk = self.n_layers, None
         with single_threaded_blas() if self._rows.n_features <= _ONE_THREAD else nullcontext():
             if self._shrinkage and 1 <= t <= self.n_classes:
@@ -178,13 +147,13 @@ class FlowFitter:
         return shrunk
 
     def _turn(self, t: int, axes: NDArray[np.float64]) -> None:
-        """Turn the leading coordinates of the rows."""
+        """Rotate the leading coordinates of the rows."""
         self._rotations[t] = np.eye(self._rows.n_features)
         self._rotations[t][: len(axes), : len(axes)] = axes
         self._rows.map(Rotate(self._rotations[t]))
 
     def _whiten_class(self, k: int) -> None:
-        """Bring mean and covariance of class `k` to zero and the identity; the others are only turned."""
+        """Whiten class `k`; the other classes are only rotated."""
         if k == 0:
             moments = class_covariances(self._rows, self.n_classes, self._alive, self._threads)
             self._whitening = whitening_flow(*moments, self._values.shape[-1])
@@ -193,7 +162,7 @@ class FlowFitter:
         self._fill(k + 1, layer.origin[0], layer.step[0], layer.values[0])
 
     def _fill(self, t: int, *tables: NDArray[np.float64]) -> None:
-        """The marginals of layer `t`, of the leading coordinates; the others stay as they are."""
+        """Set the marginals of layer `t`: `tables` for the leading coordinates, the identity for the others."""
         grid = np.linspace(-1, 1, self._values.shape[-1])
         self._origin[t], self._step[t], self._values[t] = -1, grid[1] - grid[0], grid
         for ours, theirs in zip((self._origin[t], self._step[t], self._values[t]), tables, strict=True):
@@ -202,11 +171,11 @@ class FlowFitter:
     def _restore(
         self, checkpoint: Checkpoint | None, n_layers: int, rule: StoppingRule | None, held_out: HeldOut
     ) -> StoppingRule | None:
-        """Begin with the layers that a checkpoint has kept; the rule as it was after them."""
+        """Start from the layers of a checkpoint, and return the rule as it was after them."""
         kept = None if checkpoint is None else checkpoint.read(n_layers)
         if kept is None or checkpoint is None:
             return rule
-        if self._shrinkage and 1 < kept[0].n_layers <= self.n_classes:  # the layers of the classes are made together
+        if self._shrinkage and 1 < kept[0].n_layers <= self.n_classes:  # the whitening layers are made together
             kept = checkpoint.read(1) or kept
         flow, support, state = kept
         self._take(flow, support)
@@ -218,7 +187,7 @@ class FlowFitter:
         return stopping_from_json(state["stopping"])
 
     def _take(self, flow: Flow, support: NDArray[np.float64]) -> None:
-        """Begin with layers that were fitted on the same rows before."""
+        """Start from layers that an earlier run fitted on the same rows."""
         n = flow.n_layers
         for ours, theirs in ((self._rotations, flow.rotations), (self._origin, flow.origin)):
             ours[:n] = theirs
@@ -232,23 +201,14 @@ class FlowFitter:
         self.n_layers = n
 
     def layer(self, t: int) -> Flow:
-        """Layer `t` as a flow of its own."""
-        return self._flow(t, t + 1)
+        """Layer `t` as a flow."""
+        return self.flow().layers(t, t + 1)
 
     def flow(self) -> Flow:
         """The layers so far."""
-        return self._flow(0, self.n_layers)
-
-    def _flow(self, start: int, stop: int) -> Flow:
-        dtype, d = self._rows.dtype, self._rows.n_features
-        return Flow(
-            center=self.center.astype(dtype) if start == 0 else np.zeros(d, dtype),
-            scale=self.scale.astype(dtype) if start == 0 else np.ones(d, dtype),
-            rotations=self._rotations[start:stop],
-            origin=self._origin[start:stop],
-            step=self._step[start:stop],
-            values=self._values[start:stop],
-        )
+        dtype, n = self._rows.dtype, self.n_layers
+        tables = self._rotations[:n], self._origin[:n], self._step[:n], self._values[:n]
+        return Flow(self.center.astype(dtype), self.scale.astype(dtype), *tables)
 
 
 def _n_alive(spread: Spread, dtype: np.dtype[Any]) -> int:
@@ -256,7 +216,7 @@ def _n_alive(spread: Spread, dtype: np.dtype[Any]) -> int:
 
 
 def _entrance_scale(spread: NDArray[np.float64], center: NDArray[np.float64]) -> NDArray[np.float64]:
-    # What is left of a constant column after centring is rounding: no spread at all.
+    # After centring, a constant column consists of rounding errors: it has no spread.
     varies = spread > 1e-12 * np.abs(center)
     if not varies.any():
         return np.ones_like(spread)

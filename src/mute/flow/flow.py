@@ -18,11 +18,11 @@ from mute.rows.threads import for_each, resolve_threads
 
 __all__ = ["BLOCK_ROWS", "Flow", "separate_knots"]
 
-# Rows of a block: enough to make the product of a block with a rotation as fast as that of the whole matrix and to
-# read each layer's tables seldom, few enough for two blocks to stay in the second- and third-level caches.
+# Rows of a block. Larger blocks do not fit twice into the second- and third-level caches. With smaller blocks the
+# matrix products are slower and each layer's tables are read more often.
 BLOCK_ROWS = 2048
 
-# A block is padded to a multiple of this many rows, so that BLAS takes the same path for one row as for a thousand.
+# Blocks are padded to a multiple of this many rows, so that BLAS takes the same path for few rows as for many.
 _ROW_MULTIPLE = 16
 
 
@@ -30,23 +30,33 @@ _ROW_MULTIPLE = 16
 class Flow:
     r"""Class-conditional bijections of :math:`R^D` that carry each class to one shared law.
 
-    A row enters as ``(x - center) / scale``; layer ``t`` turns it by ``rotations[t]`` and passes each coordinate
-    through the piecewise-linear marginal of its class. All arrays are read-only and of one dtype.
+    A row enters as ``(x - center) / scale``. Layer ``t`` multiplies it by ``rotations[t]`` and applies the
+    piecewise-linear marginal of its class to each coordinate. All arrays are read-only and of one dtype.
 
     Parameters
     ----------
     center, scale : array of shape (D,)
         Shared by all classes.
     rotations : array of shape (T, D, D)
-        Orthogonal; a row is multiplied from the right.
+        Orthogonal matrices, which multiply a row from the right.
     origin, step : array of shape (T, K, D)
         The uniform grid of each marginal.
     values : array of shape (T, K, D, M)
-        Images of the grid's knots, strictly increasing along the last axis.
+        Values at the grid's knots, strictly increasing along the last axis.
+
+    See Also
+    --------
+    MUtE, RBIG : Fit a flow (`flow_`).
+    mute.flow.module.FlowModule : The same maps as a torch module.
+
+    Notes
+    -----
+    *Limits.* Outside its grid a marginal is a straight line, so far rows are never clipped. ``pull`` undoes ``push`` up
+    to rounding, which grows with the inverse of the smallest slope of each layer.
 
     Examples
     --------
-    The shear of one layer, undone exactly:
+    `pull` undoes `push`:
 
     >>> import numpy as np
     >>> from mute.flow import Flow
@@ -102,16 +112,16 @@ class Flow:
         )
 
     def layers(self, start: int, stop: int) -> Flow:
-        """The layers `start` to `stop` as a flow of their own (views, no copy)."""
+        """The layers from `start` to `stop` as a new flow (views, no copy)."""
         tables = {name: getattr(self, name)[start:stop] for name in ("rotations", "origin", "step", "values")}
         if start > 0:
             tables |= {"center": np.zeros_like(self.center), "scale": np.ones_like(self.scale)}
         return replace(self, **tables)
 
     def then(self, other: Flow) -> Flow:
-        """This flow, followed by the layers of another that rows enter as they are."""
+        """This flow followed by the layers of `other`, which must have neither center nor scale."""
         if other.center.any() or (other.scale != 1).any():
-            raise ValueError("the flow that follows must have no centre and no scale of its own")
+            raise ValueError("the second flow must have center 0 and scale 1")
         tables = ("rotations", "origin", "step", "values")
         return replace(self, **{name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in tables})
 
@@ -126,36 +136,36 @@ class Flow:
         dtype = np.dtype(np.float32 if self.dtype == np.float64 else np.float64)
         arrays = {name: getattr(self, name).astype(dtype) for name in self.arrays()}
         if dtype == np.float64:
-            # Rotations rounded to float32 are orthogonal to 1e-7 only, and the inverse is the transpose: one Newton
-            # step of the polar decomposition brings them to 1e-14.
+            # The inverse of a rotation is taken to be its transpose, but float32 rotations are orthogonal to 1e-7
+            # only. One Newton step of the polar decomposition makes them orthogonal to 1e-14.
             for v in arrays["rotations"]:
                 v[...] = 1.5 * v - 0.5 * v @ (v.T @ v)
         else:
-            # Rounding may make two neighbouring knots equal; the map must stay strictly increasing.
+            # Rounding may make two neighbouring knots equal, but the map must increase strictly.
             separate_knots(arrays["values"])
         return replace(self, **arrays)
 
     def push(
         self, x: NDArray, k: int | NDArray, *, n_threads: int | None = None, out: NDArray | None = None
     ) -> NDArray[np.floating]:
-        """Carry rows of class `k` towards the shared law: ``f_k(x)``.
+        """Map rows of class `k` to the shared law: ``f_k(x)``.
 
         Parameters
         ----------
         x : array of shape (n, D), float32 or float64
         k : int or integer array of shape (n,)
-            Encoded class of all rows, or of each.
+            Encoded class of all rows, or of each row.
         n_threads : int, optional
             All cores when None.
         out : array of shape (n, D), optional
-            Where to put the result (may be `x` itself).
+            Array for the result; it may be `x`.
         """
         return self.astype(x.dtype)._run(x, k, _push_block, n_threads, out)
 
     def pull(
         self, q: NDArray, k: int | NDArray, *, n_threads: int | None = None, out: NDArray | None = None
     ) -> NDArray[np.floating]:
-        """Bring rows back as class `k`: ``f_k^{-1}(q)``. Parameters as in `push`."""
+        """Undo `push` for class `k`: ``f_k^{-1}(q)``. The parameters are those of `push`."""
         return self.astype(q.dtype)._run(q, k, _pull_block, n_threads, out)
 
     def push_with_logdet(
@@ -165,21 +175,23 @@ class Flow:
         logdet = np.empty(len(x), np.float64)
 
         def work(flow: Flow, buffers: _Buffers, rows: NDArray, bounds: NDArray, labels: NDArray) -> None:
-            logdet[rows] = _push_block_with_logdet(flow, buffers, rows, bounds, labels)
+            sums = np.full(len(rows), -np.log(flow.scale.astype(np.float64)).sum())
+            _push_block(flow, buffers, rows, bounds, labels, sums)
+            logdet[rows] = sums
 
         q = self.astype(x.dtype)._run(x, k, work, n_threads, None)
         return q, logdet
 
     def to_torch(self, *, dtype: str | None = None, device: Any = None) -> Any:
-        """The flow as a ``torch.nn.Module`` with `push` and `pull` of tensors: `mute.flow.module.FlowModule`."""
+        """The flow as a `mute.flow.module.FlowModule`, a torch module with `push` and `pull` of tensors."""
         require_torch("a flow as a module")
         from mute.flow.module import FlowModule
 
         return FlowModule(self, dtype=dtype, device=device)
 
     def push_with(self, ops: Any, x: Any, k: Any) -> Any:
-        """`push` as arithmetic on values of `ops` (see `mute.flow.ops`), to run without this package."""
-        if hasattr(ops, "flow_module"):  # torch at once, not a graph for later
+        """`push` in the operations of `ops` (see `mute.flow.ops`), for exports."""
+        if hasattr(ops, "flow_module"):  # these operations run now; they do not build a graph
             return ops.flow_module(self).push(x, k)
         flow = self.astype(ops.precision)
         x = (x - ops.array("center", flow.center)) / ops.array("scale", flow.scale)
@@ -193,7 +205,7 @@ class Flow:
         return x
 
     def pull_with(self, ops: Any, q: Any, k: Any) -> Any:
-        """`pull` as arithmetic on values of `ops`."""
+        """`pull` in the operations of `ops`."""
         if hasattr(ops, "flow_module"):
             return ops.flow_module(self).pull(q, k)
         flow = self.astype(ops.precision)
@@ -201,7 +213,7 @@ class Flow:
         last = flow.values.shape[3] - 2
         for t in reversed(range(flow.n_layers)):
             table, origin, step, rotation = flow._layer_with(ops, t, k)
-            j = start - start  # the segment that holds q, by bisection
+            j = start - start  # the segment that contains q, by bisection
             for bit in reversed(range(last.bit_length())):
                 ahead = ops.least(j + (1 << bit), last)
                 j = ops.where(ops.take(table, start + ahead) <= q, ahead, j)
@@ -210,12 +222,12 @@ class Flow:
         return q * ops.array("scale", flow.scale) + ops.array("center", flow.center)
 
     def _table_starts(self, ops: Any, k: Any) -> Any:
-        """Where the table of each row's class and each column begins among the values of a layer, laid end to end."""
+        """Start of the table of each row's class and each column in the flattened values of a layer."""
         _, n_classes, d, m = self.values.shape
         return ops.take(ops.array("starts", np.arange(n_classes * d).reshape(n_classes, d) * m), k)
 
     def _layer_with(self, ops: Any, t: int, k: Any) -> tuple[Any, Any, Any, Any]:
-        """Values of a layer laid end to end, origin and step of each row, rotation."""
+        """Flattened values of a layer, origin and step of each row, and the rotation."""
         table = ops.array(f"layer{t}_values", self.values[t].reshape(-1))
         origin, step = (ops.take(ops.array(f"layer{t}_{n}", getattr(self, n)[t]), k) for n in ("origin", "step"))
         return table, origin, step, ops.array(f"layer{t}_rotation", self.rotations[t])
@@ -230,7 +242,7 @@ class Flow:
         size = min(BLOCK_ROWS, max(_ROW_MULTIPLE, -(-n // threads)))
 
         def run(part: slice) -> None:
-            # A stable sort groups the rows by class and keeps their order: the answer does not depend on the blocks.
+            # A stable sort groups the rows by class and keeps their order, so the result does not depend on the blocks.
             order = np.argsort(k[part], kind="stable")
             labels, counts = np.unique(k[part], return_counts=True)
             rows = part.start + order
@@ -244,7 +256,7 @@ class Flow:
 
 
 class _Buffers:
-    """Two feature-major blocks that take turns, so that no layer allocates."""
+    """Two feature-major blocks, used in turn, so that no layer allocates memory."""
 
     def __init__(self, n_features: int, n_rows: int, dtype: np.dtype) -> None:
         padded = -(-n_rows // _ROW_MULTIPLE) * _ROW_MULTIPLE
@@ -263,31 +275,20 @@ class _Buffers:
         self.now, self.other = self.other, self.now
 
 
-def _enter(flow: Flow, buffers: _Buffers) -> None:
+def _push_block(
+    flow: Flow, buffers: _Buffers, rows: NDArray, bounds: NDArray, labels: NDArray, logdet: NDArray | None = None
+) -> None:
+    from mute.rows import kernels
+
     buffers.now -= flow.center[:, None]
     buffers.now /= flow.scale[:, None]
-
-
-def _push_block(flow: Flow, buffers: _Buffers, rows: NDArray, bounds: NDArray, labels: NDArray) -> None:
-    from mute.rows import kernels
-
-    _enter(flow, buffers)
     for t in range(flow.n_layers):
         buffers.multiply(flow.rotations[t].T)
-        kernels.push(buffers.now, bounds, labels, flow.origin[t], flow.step[t], flow.values[t])
-
-
-def _push_block_with_logdet(
-    flow: Flow, buffers: _Buffers, rows: NDArray, bounds: NDArray, labels: NDArray
-) -> NDArray[np.float64]:
-    from mute.rows import kernels
-
-    logdet = np.full(len(rows), -np.log(flow.scale.astype(np.float64)).sum())
-    _enter(flow, buffers)
-    for t in range(flow.n_layers):
-        buffers.multiply(flow.rotations[t].T)
-        kernels.push_with_logdet(buffers.now, bounds, labels, flow.origin[t], flow.step[t], flow.values[t], logdet)
-    return logdet
+        layer = (buffers.now, bounds, labels, flow.origin[t], flow.step[t], flow.values[t])
+        if logdet is None:
+            kernels.push(*layer)
+        else:
+            kernels.push_with_logdet(*layer, logdet)
 
 
 def _pull_block(flow: Flow, buffers: _Buffers, rows: NDArray, bounds: NDArray, labels: NDArray) -> None:
@@ -301,6 +302,6 @@ def _pull_block(flow: Flow, buffers: _Buffers, rows: NDArray, bounds: NDArray, l
 
 
 def separate_knots(values: NDArray[np.floating]) -> None:
-    """Push equal neighbours along the last axis apart by one unit in the last place, in place."""
+    """Separate equal neighbours along the last axis by one unit in the last place; `values` is changed."""
     for j in range(1, values.shape[-1]):
         np.maximum(values[..., j], np.nextafter(values[..., j - 1], np.inf), out=values[..., j])

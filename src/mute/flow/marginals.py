@@ -1,9 +1,8 @@
 r"""Fitting the marginals: strictly increasing maps of one coordinate to N(0, 1).
 
-Both kinds give a table of values in probit space on a uniform grid, with straight tails, hence a bijection of the
-whole real line. A CDF that is clipped near 0 and 1 is none: it sends all that lies outside to the same point.
-
-Everything is computed in float64 from counts on a fine grid, which are sums over blocks of rows.
+Both kinds give a table of values in probit space on a uniform grid, with straight tails. Such a table is a bijection of
+the whole real line; a CDF that is clipped near 0 and 1 is not, as it maps all far values to one point. Everything is
+computed in float64 from counts on a fine grid, which are sums over blocks of rows.
 """
 
 from __future__ import annotations
@@ -37,31 +36,31 @@ __all__ = [
 
 _Floats = NDArray[np.float64]
 
-# Below this share of the typical spread a coordinate's spread is rounding noise and must not be blown up to one.
+# Below this share of the typical spread, a coordinate's spread is rounding noise and must not be scaled up to one.
 _DEGENERATE = {4: 1e-5, 8: 1e-9}
 
-# Tails go on with the inverse of the standard deviation as their slope, so that the image has unit variance; but a few
-# far rows must not flatten them, layer after layer, until the way back is lost. This is how far the standard
-# deviation may exceed the spread of the middle.
+# The slope of the tails is the inverse of the standard deviation, so that the image has unit variance. But a few far
+# rows must not flatten the tails in layer after layer, until the inverse loses all precision. So the standard deviation
+# counts only up to this multiple of the spread of the middle.
 TAIL_EXCESS = 1.2
-# Outermost quantiles nearer to each other than this share of the standard deviation are one value.
+# Outermost quantiles closer than this share of the standard deviation count as one value.
 THIN = 1e-6
 
-# Rows that a merged bin holds at the least: its slope is then known to one part in seven.
+# Least number of rows in a merged bin; the error of its slope is then about one seventh.
 _FEWEST_IN_BIN = 50
 
-# The counting grid is narrowed until the middle of the data covers this share of it, so that an outlier cannot hide
-# the rest of its coordinate in one bin.
+# The counting grid is narrowed until the middle of the data covers this share of it. Otherwise one outlier could put
+# all other rows into one bin.
 _MIDDLE_SHARE = 1 / 16
 _NARROWINGS = 8
 
-# Counts of so many columns at a time as take these bytes.
+# Bytes for the counts of the columns that are processed together.
 _COUNT_BYTES = 1 << 26
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What is known of each class and coordinate, (K, D) each; `n` is (K, 1)."""
+    """Range and moments of each class and coordinate, of shape (K, D); `n` has shape (K, 1)."""
 
     n: NDArray[np.int64]
     low: _Floats
@@ -83,21 +82,33 @@ class Histogram:
     ----------
     bins : int, default=1000
     alpha : float, default=0.004
-        The floor on the mass of a bin, which keeps the map invertible where rows are few.
+        The least mass of a bin. It keeps the map invertible where there are few rows.
     floor : {"merge", "add"}, default="merge"
-        With "merge", bins are joined until each holds a share of at least `alpha` of the rows, and 50 rows; outside
-        the last of them the map goes on straight. With "add", `alpha` is added to the share of every bin, over bins
-        that reach a tenth of the range past either end: ``Histogram(alpha=1e-10, floor="add")`` is the paper's.
+        "merge" joins bins until each has at least 50 rows and a share `alpha` of all rows; the map is straight outside
+        the last bins. "add" adds `alpha` to the share of every bin, and the bins reach a tenth of the range past either
+        end. ``Histogram(alpha=1e-10, floor="add")`` is the paper's.
+
+    See Also
+    --------
+    Quantile : The default marginal, which is smooth and robust to outliers.
+    MUtE, RBIG : Take either as `marginal`.
 
     Notes
     -----
-    *Limits.* The paper's floor leaves empty bins almost flat, with slopes down to 1e-8. On the way back each
-    such bin multiplies rounding errors by the inverse of its slope, and over fifty layers nothing is left of the row,
-    in float32 and in float64 alike (``benchmarks/round_trip.py`` prints the figures). Merged bins keep all
-    slopes near one.
+    *Limits.* The paper's floor leaves empty bins almost flat, with slopes down to 1e-8. The inverse multiplies rounding
+    errors by the inverse of these slopes. After fifty layers nothing is left of the row, in float32 and in float64
+    (``benchmarks/round_trip.py`` prints the figures). Merged bins keep all slopes near one.
 
-    The bins are equal between the extremes: a row a thousand standard deviations out leaves one bin for all others of
-    its coordinate. `Quantile` does not mind.
+    The bins are equal between the extremes. One row that is a thousand standard deviations away puts all other rows
+    into one bin of its coordinate; use `Quantile` for such rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mute import RBIG, Histogram
+    >>> X = np.random.default_rng(0).exponential(size=(5000, 1))
+    >>> RBIG(1, marginal=Histogram(bins=200)).fit_transform(X).std().round(1)
+    np.float64(1.0)
     """
 
     bins: int = 1000
@@ -129,8 +140,11 @@ class Histogram:
         """Origin (K, D), step (K, D) and values (K, D, n_values)."""
         from mute.rows import kernels
 
-        # The grid ends at the extremes, so that rounding may put them just outside.
-        counts = counts[..., 1:-1] + _ends(counts)
+        # The grid ends at the extremes, so rounding may put them just outside.
+        inner = counts[..., 1:-1].copy()
+        inner[..., 0] += counts[..., 0]
+        inner[..., -1] += counts[..., -1]
+        counts = inner
         mass = counts / summary.n[..., None]
         if self.floor == "add":
             mass = mass * (1 - self.bins * self.alpha) + self.alpha
@@ -154,28 +168,41 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Quantile:
-    r"""A smoothed marginal: the class's quantiles, blended with a Gaussian where rows are few.
+    r"""A smoothed marginal: the quantiles of a class, blended with a Gaussian if it has few rows.
 
-    Through `knots` quantiles :math:`q_p` at equal steps of probability goes the map
+    The map interpolates `knots` quantiles :math:`q_p` at equal steps of probability,
 
     .. math:: x \mapsto (1 - \beta) \frac{x - \mu}{\sigma} + \beta\, \Phi^{-1}(\hat F(x)),
               \qquad \beta = \frac{n_k}{n_k + 20 \cdot knots},
 
-    laid on a uniform grid of `cells` cells between the outermost quantiles. Here :math:`\mu` and :math:`\sigma` are
-    those of the Gaussian that fits the quantiles best (least squares), which a few far rows do not move. Beyond the
-    outermost quantiles the map goes on straight, with the inverse of the standard deviation as its slope.
+    on a uniform grid of `cells` cells between the outermost quantiles. The Gaussian with :math:`\mu` and
+    :math:`\sigma` is the least-squares fit to the quantiles, so a few far rows do not change it. Beyond the outermost
+    quantiles the map is straight, and its slope is the inverse of the standard deviation.
 
     Parameters
     ----------
     knots : int or "auto", default="auto"
-        "auto" takes one for every 50 rows of the class, between 8 and 256.
+        "auto" takes one knot for every 50 rows of the class, between 8 and 256.
     cells : int, default=128
-        The resolution at which the map is stored.
+        Resolution of the stored map.
+
+    See Also
+    --------
+    Histogram : The paper's marginal.
+    MUtE, RBIG : Take either as `marginal`.
 
     Notes
     -----
-    *Limits.* A coordinate whose law is finer than a cell (far heavier tails than the Gaussian, tight clusters far
-    apart) is straightened over several layers rather than in one.
+    *Limits.* A law with details finer than a cell (very heavy tails, tight clusters far apart) needs several layers to
+    become Gaussian.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mute import RBIG, Quantile
+    >>> X = np.random.default_rng(0).exponential(size=(5000, 1))
+    >>> RBIG(1, marginal=Quantile(knots=64)).fit_transform(X).std().round(1)
+    np.float64(1.0)
     """
 
     knots: int | str = "auto"
@@ -211,7 +238,7 @@ class Quantile:
             kernels.quantiles(counts[one], low[one], width[one], q)
             mean, spread = gaussian_of(q, probits)
             std = summary.std[one]
-            # Quantiles that all coincide tell nothing of the spread.
+            # If all quantiles coincide, they do not determine the spread.
             straight = summary.flat[one] | ~(q[..., -1] - q[..., 0] > THIN * std)
             mean, spread = np.where(straight, summary.mean[one], mean), np.where(straight, std, spread)
             tail = np.minimum(std, np.where(straight, 1, TAIL_EXCESS) * spread)
@@ -229,7 +256,7 @@ class Quantile:
 
 
 def gaussian_of(q: _Floats, probits: _Floats) -> tuple[_Floats, _Floats]:
-    """Centre and spread of the Gaussian that fits the quantiles, along the last axis, best: far rows move moments."""
+    """Centre and spread of the Gaussian that fits the quantiles (last axis) best; unlike moments, it is robust."""
     return q.mean(axis=-1), q @ (probits / (probits**2).sum())
 
 
@@ -248,20 +275,7 @@ def make_marginal(marginal: str | Histogram | Quantile) -> Histogram | Quantile:
 def fit_marginals(
     rows: ChunkStore, spread: Spread, marginal: Histogram | Quantile, n_threads: int
 ) -> tuple[_Floats, _Floats, _Floats]:
-    """Fit the marginals of one layer.
-
-    Parameters
-    ----------
-    rows : Store
-        Rotated rows.
-    spread : Spread
-        What was measured of them.
-
-    Returns
-    -------
-    origin, step : arrays of shape (K, D)
-    values : array of shape (K, D, M)
-    """
+    """Origin (K, D), step (K, D) and values (K, D, M) of the marginals of one layer, from rotated rows."""
     low, high, mean = spread.low.copy(), spread.high.copy(), spread.mean
     flat, std = borrowed_spreads(spread.std, spread.counts, spread.typical_length, rows.dtype)
     low[flat], high[flat] = (mean - std)[flat], (mean + std)[flat]
@@ -284,12 +298,11 @@ def over_columns(
     knots: Sequence[int] | None,
     n_threads: int,
 ) -> None:
-    """Count the rows of every class and coordinate of `summary`, and call ``work(part, low, width, counts)``.
+    """Count the rows of every class and coordinate, and call ``work(part, low, width, counts)``.
 
-    With `knots`, the number of quantiles that are asked of each class, the grid is narrowed until it shows them.
+    With `knots`, the number of quantiles of each class, the grid is narrowed until it resolves them.
     """
     n_classes, n_columns = summary.std.shape
-    # So many columns at a time that their counts stay small.
     group = max(_COUNT_BYTES // (8 * n_classes * (marginal.grid(summary)[2] + 2)), 1)
     for first in range(0, n_columns, group):
         chosen = np.arange(first, min(first + group, n_columns))
@@ -311,7 +324,7 @@ def _work_on_part(
 def _narrow(
     rows: ChunkStore, columns: NDArray[np.int64], low: _Floats, width: _Floats, counts: NDArray, share: _Floats
 ) -> tuple[_Floats, _Floats]:
-    """Recount the columns whose middle fell into a few bins, on a grid that fits it; `counts` changes in place."""
+    """Recount, on a narrower grid, the columns whose middle fell into a few bins; `counts` changes in place."""
     from mute.rows import kernels
 
     bins = counts.shape[-1] - 2
@@ -319,7 +332,7 @@ def _narrow(
         first, last = (np.empty(low.shape, np.int64) for _ in range(2))
         kernels.locate(counts, share, first, last)
         first, last = np.clip(first, 1, bins), np.clip(last, 1, bins)
-        # One bin that cannot be split further is an atom of the law, not an outlier's shadow.
+        # A bin that cannot be split further is an atom of the law, not the effect of an outlier.
         narrow = (last - first + 1 < bins * _MIDDLE_SHARE) & (width > 1e-12 * np.abs(low))
         if not narrow.any():
             break
@@ -335,20 +348,19 @@ def _narrow(
 def borrowed_spreads(
     std: _Floats, counts: NDArray[np.int64], typical_length: float, dtype: np.dtype[Any]
 ) -> tuple[NDArray[np.bool_], _Floats]:
-    """Which coordinates (K, D) have no spread, and all spreads, where these have the one that the others have.
+    """Which coordinates (K, D) are flat, and all spreads; a flat coordinate gets the spread of the others.
 
-    A direction in which a class does not vary (a constant column, fewer rows than columns) has no law to estimate. To
-    stretch its rounding noise, or the little that n rows happen to show of it, to unit variance would ruin every
-    new row; with a borrowed spread it is only shifted.
+    A class may not vary in a direction (a constant column, fewer rows than columns). If that direction were scaled to
+    unit variance, rounding noise would dominate every unseen row. With a borrowed spread it is only shifted.
     """
-    # The size of a typical row, not of the typical coordinate: an outlier or a dominant direction must not make all
-    # others look flat.
+    # From the length of a typical row, not from a typical coordinate, so that an outlier or a dominant direction does
+    # not make all others seem flat.
     n_features = std.shape[1]
     typical = typical_length / np.sqrt(n_features) or 1.0
     flat = std < _DEGENERATE[dtype.itemsize] * typical
     borrowed = np.broadcast_to(typical if flat.all() else float(np.median(std[~flat])), std.shape)
-    # With fewer than two rows a column, directions of little spread are found by chance alone: nothing is stretched
-    # beyond the main directions of its class, or new rows would grow from layer to layer.
+    # With fewer than two rows a column, some directions have little spread by chance. They are not stretched beyond the
+    # main directions of their class, or unseen rows would grow from layer to layer.
     crowding = np.clip(n_features / counts - 0.5, 0, 1)[:, None]
     main = np.sqrt((std**4).sum(axis=1, keepdims=True) / np.maximum((std**2).sum(axis=1, keepdims=True), 1e-300))
     crowded = std < crowding * main
@@ -356,14 +368,8 @@ def borrowed_spreads(
     return flat, np.where(flat, np.where(crowded, main, borrowed), std)
 
 
-def _ends(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    ends = np.zeros_like(counts[..., 1:-1])
-    ends[..., 0], ends[..., -1] = counts[..., 0], counts[..., -1]
-    return ends
-
-
 def _probit(below: _Floats, above: _Floats) -> _Floats:
-    """The normal quantile, from whichever tail is the smaller: both ends keep the same resolution."""
+    """The normal quantile, from the smaller tail, so that both ends have the same resolution."""
     from scipy.special import ndtri
 
     return np.where(below < above, ndtri(below), -ndtri(above))

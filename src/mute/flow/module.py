@@ -1,4 +1,4 @@
-"""A flow as a torch module, which runs on any device and in any network."""
+"""A flow as a torch module, for any device and inside any network."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from mute.rows.threads import for_each
 
 __all__ = ["FlowModule"]
 
-# Numbers in a block on the CPU: temporaries then stay in its caches. Elsewhere a block is as large as memory allows,
-# for every call has its price.
+# Numbers in a block. On the CPU, temporaries then stay in its caches. On other devices each call is expensive, so
+# blocks are as large as memory allows.
 _BLOCK_CPU, _BLOCK_ELSEWHERE = 1 << 18, 1 << 26
 _FEWEST_ROWS = 512
 
-# Cells of the guide for each knot: fewer leave more rows to bisect, more leave the caches.
+# Cells of the guide for each knot. With fewer cells more rows are bisected; with more the guide leaves the caches.
 _GUIDE_CELLS = 2
 
 
 class FlowModule(nn.Module):
     r"""A `Flow` as a module: `push`, `pull` and `counterfactual` of tensors, differentiable in the rows.
 
-    Its buffers are the arrays of the flow under their names, so it moves by ``.to(device)`` and is stored by
-    ``state_dict``. It never computes in less than float32: rows of half precision come back as such, and ``.half()``
-    leaves the buffers as they are.
+    Its buffers are the arrays of the flow, so ``.to(device)`` moves the module and ``state_dict`` stores it. The module
+    computes in float32 or float64. Rows in half precision give results in half precision, but ``.half()`` does not
+    change the buffers.
 
     Parameters
     ----------
@@ -41,8 +41,8 @@ class FlowModule(nn.Module):
 
     Notes
     -----
-    *Limits.* Between knots the maps are straight, so second derivatives are zero. A row with NaN or infinity comes
-    back as NaN. ``.double()`` keeps the rounding of a float32 flow; ``flow.to_torch(dtype="float64")`` removes it.
+    *Limits.* The maps are straight between knots, so second derivatives are zero. A row with NaN or infinity gives NaN.
+    ``.double()`` keeps the rounding of a float32 flow; ``flow.to_torch(dtype="float64")`` removes it.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class FlowModule(nn.Module):
         flow = flow.astype(dtype)
         with torch.inference_mode(False):
             for name in flow.arrays():
-                # A copy: what is read from a file is read-only.
+                # A copy, because arrays from a file are read-only.
                 self.register_buffer(name, torch.from_numpy(np.array(getattr(flow, name))).to(place))
         self._forget()
 
@@ -86,22 +86,15 @@ class FlowModule(nn.Module):
         return self.push(x, k)
 
     def push(self, x: Tensor, k: int | Tensor) -> Tensor:
-        """Carry states of class `k` towards the shared law.
-
-        Parameters
-        ----------
-        x : tensor of shape (..., D)
-        k : int, or integer tensor of shape (...)
-            Encoded class of all states, or of each.
-        """
+        """Map states (..., D) of class `k` to the shared law; `k` is one encoded class, or a tensor of them (...)."""
         return self._run(x, k, self._push_block)
 
     def pull(self, q: Tensor, k: int | Tensor) -> Tensor:
-        """Bring states back as class `k`. Parameters as in `push`."""
+        """Undo `push` for class `k`."""
         return self._run(q, k, self._pull_block)
 
     def counterfactual(self, x: Tensor, source: int | Tensor, target: int | Tensor) -> Tensor:
-        """States of class `source` as class `target`."""
+        """Counterfactuals of states of class `source` under class `target`."""
         return self.pull(self.push(x, source), target)
 
     def extra_repr(self) -> str:
@@ -132,13 +125,13 @@ class FlowModule(nn.Module):
             self._check_codes(k, k)
             return _run_parts(lambda part: work(part, k), x.split(size))
         if k.shape != shape or k.dtype.is_floating_point:
-            raise MuteError(f"k must hold one whole number for each state, shape {tuple(shape)}, not {tuple(k.shape)}")
+            raise MuteError(f"k must have one whole number for each state, shape {tuple(shape)}, not {tuple(k.shape)}")
         labels, counts = torch.unique(k, return_counts=True)
         classes = labels.tolist()
         self._check_codes(classes[0], classes[-1])
         if len(classes) == 1:
             return self._by_class(x, classes[0], shape, work)
-        # Rows of one class lie together, so that one table serves them all.
+        # Rows are grouped by class, so that each part needs one table.
         order = torch.argsort(k.reshape(-1), stable=True)
         groups = zip(order.split(counts.tolist()), classes, strict=True)
         parts = [(rows, c) for mine, c in groups for rows in mine.split(size)]
@@ -166,13 +159,13 @@ class FlowModule(nn.Module):
         return y * self.scale[:, None] + self.center[:, None]
 
     def _place(self, t: int, k: int, y: Tensor) -> Tensor:
-        """Where on its grid each marginal has the value y, (D, n)."""
+        """Place on the grid where each marginal has the value y, (D, n)."""
         values, rises, sought = self.values[t, k], self._lines(t, k)[1], y.detach()
         j = self._guess(t, k, sought)
         within = (y - values.gather(1, j)) / rises.gather(1, j)
         outside = within.detach()
         row, column = torch.nonzero(outside != outside.clamp(0, 1), as_tuple=True)
-        if len(row):  # tails, which are rightly outside of their segment, and cells with many knots
+        if len(row):  # tails, which do lie outside their segment, and cells with many knots
             found = _bisect(values, row, sought[row, column])
             if not torch.equal(found, j[row, column]):
                 j[row, column] = found
@@ -180,21 +173,21 @@ class FlowModule(nn.Module):
         return within + j
 
     def _guess(self, t: int, k: int, y: Tensor) -> Tensor:
-        """The segment of each marginal that holds y, but for few: where the guide says, or one step ahead."""
+        """The segment that contains y, for most y: the guide's segment or the next one."""
         values, guide = self.values[t, k], self._guide(t, k)
         cell = ((y - values[:, :1]) * _cell_rate(values)).clamp_(0, guide.shape[1] - 1).to(torch.int64)
         j = guide.gather(1, cell).to(torch.int64)
         return (j + (values[:, 1:].gather(1, j) <= y)).clamp_(max=values.shape[1] - 2)
 
     def _lines(self, t: int, k: int) -> tuple[Tensor, Tensor]:
-        """Knots of each marginal for one unit, (D, 1), and the rises from knot to knot, (D, M - 1)."""
+        """Knots per unit of each marginal, (D, 1), and the rises from knot to knot, (D, M - 1)."""
         if (t, k) not in self._known_lines:
             with torch.inference_mode(False), torch.no_grad():
                 self._known_lines[t, k] = (1 / self.step[t, k, :, None], self.values[t, k].diff())
         return self._known_lines[t, k]
 
     def _guide(self, t: int, k: int) -> Tensor:
-        """For each cell of a uniform grid over the values, the segment in which it begins, (D, cells)."""
+        """The segment in which each cell of a uniform grid over the values begins, (D, cells)."""
         if (t, k) not in self._known_guides:
             values = self.values[t, k]
             cells = torch.arange(_GUIDE_CELLS * values.shape[1], device=values.device)
@@ -204,7 +197,7 @@ class FlowModule(nn.Module):
         return self._known_guides[t, k]
 
     def _forget(self) -> None:
-        """Drop what was made from buffers that are no longer the same."""
+        """Drop tables that were computed from earlier buffers."""
         self._known_lines: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         self._known_guides: dict[tuple[int, int], Tensor] = {}
 
@@ -226,12 +219,12 @@ class FlowModule(nn.Module):
 
 
 def _cell_rate(values: Tensor) -> Tensor:
-    """Cells of the guide for each unit of the values, (D, 1)."""
+    """Cells of the guide per unit of the values, (D, 1)."""
     return _GUIDE_CELLS * values.shape[1] / (values[:, -1:] - values[:, :1])
 
 
 def _bisect(values: Tensor, row: Tensor, y: Tensor) -> Tensor:
-    """The segment of ``values[row]`` that holds y, for rows and numbers of shape (m,)."""
+    """The segment of ``values[row]`` that contains y, for `row` and `y` of shape (m,)."""
     last, j = values.shape[1] - 2, torch.zeros_like(row)
     for bit in reversed(range(last.bit_length())):
         ahead = (j + (1 << bit)).clamp_(max=last)
@@ -240,10 +233,10 @@ def _bisect(values: Tensor, row: Tensor, y: Tensor) -> Tensor:
 
 
 def _run_parts(work: Callable[[Any], Tensor], parts: Sequence[Any]) -> Tensor:
-    """`work` on each part, whose answers (D, n) are put together as rows.
+    """Run `work` on each part, and concatenate the results (D, n) as rows.
 
-    On the CPU parts run side by side, each on one thread. Torch's own threads would wait for one another after every
-    operation, which on a machine with other work to do costs far more than the operations themselves.
+    On the CPU, parts run in parallel with one thread each. Torch's own threads would synchronise after every operation,
+    which takes longer than the operations on a busy machine.
     """
     out: list[Tensor] = [torch.empty(0)] * len(parts)
     total, inference, gradients = torch.get_num_threads(), torch.is_inference_mode_enabled(), torch.is_grad_enabled()
@@ -252,7 +245,7 @@ def _run_parts(work: Callable[[Any], Tensor], parts: Sequence[Any]) -> Tensor:
     def run(place: slice) -> None:
         if side_by_side:
             torch.set_num_threads(1)
-        # Each thread has its own modes.
+        # Torch's modes are local to a thread.
         with torch.inference_mode(inference), torch.set_grad_enabled(gradients):
             out[place.start] = work(parts[place.start])
 

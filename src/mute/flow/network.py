@@ -1,4 +1,4 @@
-"""Feed-forward networks as plain arrays: stored, checked and run without the library that trained them."""
+"""Feed-forward networks as plain arrays, which are stored, checked and run without torch or scikit-learn."""
 
 from __future__ import annotations
 
@@ -15,12 +15,7 @@ _BLOCK = 4096
 
 
 class Network:
-    """Linear layers with ReLU between them.
-
-    Parameters
-    ----------
-    weights : list of arrays of shape (in, out)
-    biases : list of arrays of shape (out,)
+    """Linear layers, with weights (in, out) and biases (out,), and ReLU between them.
 
     Examples
     --------
@@ -35,13 +30,13 @@ class Network:
 
     @classmethod
     def from_torch(cls, module: Any) -> Network:
-        """The linear layers of a ``torch.nn.Sequential`` that has nothing but ReLU between them."""
+        """The network of a ``torch.nn.Sequential`` of linear layers with ReLU between them."""
         layers = [layer for layer in module if hasattr(layer, "weight")]
         arrays = [[p.detach().cpu().numpy() for p in (layer.weight, layer.bias)] for layer in layers]
         return cls([w.T.copy() for w, _ in arrays], [b.copy() for _, b in arrays])
 
     def arrays(self, name: str) -> dict[str, NDArray]:
-        """Its arrays under their names in a file."""
+        """The arrays by their names in a file."""
         return {
             f"{name}.{i}.{what}": array
             for i, pair in enumerate(zip(self.weights, self.biases, strict=True))
@@ -72,7 +67,7 @@ class Network:
         return self.weights[-1].shape[1]
 
     def run_with(self, ops: Any, x: Any, name: str) -> Any:
-        """The same as arithmetic on values of `ops` (see `mute.flow.ops`)."""
+        """The outputs in the operations of `ops` (see `mute.flow.ops`)."""
         for i, (w, b) in enumerate(zip(self.weights, self.biases, strict=True)):
             x = ops.linear(x, ops.array(f"{name}{i}_weight", w), ops.array(f"{name}{i}_bias", b))
             x = ops.relu(x) if i < len(self) - 1 else x
@@ -88,7 +83,7 @@ class Network:
         for start in range(0, len(X), _BLOCK):
             h = X[start : start + _BLOCK]
             n = len(h)
-            # BLAS takes other paths for very few rows; padded, they get the answers of many but for rounding.
+            # Padded, so that BLAS takes the same path for few rows as for many.
             h = np.concatenate([h, np.zeros((-n % 16, h.shape[1]), h.dtype)]) if n % 16 else h
             for i, (w, b) in enumerate(layers):
                 h = h @ w + b

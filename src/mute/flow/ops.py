@@ -1,8 +1,8 @@
-"""The arithmetic of maps that run in more than one place: written once, computed by numpy, torch or an ONNX runtime.
+"""Operations for maps that are written once and run by numpy, torch or an ONNX runtime.
 
-A map is a function of ``ops`` and its rows. Where ``ops`` is `NumpyOps` it computes; `mute.export` has others that
-build a torch module or an ONNX graph from the same lines. Values are added, multiplied and compared by Python's
-operators; everything else goes through ``ops``.
+A map is a function of ``ops`` and its rows. `NumpyOps` and `TorchOps` compute the result. `mute.export` builds a torch
+module or an ONNX graph from the same function. Python's operators add, multiply and compare values; every other
+operation is a method of ``ops``.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from mute.rows.threads import for_each, resolve_threads
 
 __all__ = ["NumpyOps", "TorchOps", "check_kind", "full_precision", "in_blocks"]
 
-# Rows of a block: the products of a wide network are then as fast as those of the whole matrix.
+# Rows of a block: enough for the products of a wide network to be as fast as for the whole matrix.
 _BLOCK = 1024
 
-# BLAS takes other paths for very few rows; padded to a multiple of this, they get the answers of many but for rounding.
+# Blocks are padded to a multiple of this many rows, so that BLAS takes the same path for few rows as for many.
 _ROW_MULTIPLE = 16
 
 
 def in_blocks(
     work: Callable[..., NDArray], X: NDArray, *more: NDArray, n_threads: int | None = None
 ) -> NDArray[np.floating]:
-    """`work` on blocks of the rows of `X` and of arrays beside it; it gives rows like those of `X`."""
+    """Run `work` on blocks of the rows of `X` and of `more`; the result has the shape of `X`."""
     out = np.empty_like(X)
     threads = resolve_threads(n_threads)
     size = min(_BLOCK, max(_ROW_MULTIPLE, -(-len(X) // threads)))
@@ -46,18 +46,13 @@ def in_blocks(
 
 
 class NumpyOps:
-    """Computes at once, in one precision.
-
-    Parameters
-    ----------
-    precision : float32 or float64
-    """
+    """Computes with numpy, in float32 or float64. Some methods overwrite their argument."""
 
     def __init__(self, precision: np.typing.DTypeLike) -> None:
         self.precision: Any = np.dtype(precision)
 
     def array(self, name: str, values: NDArray) -> Any:
-        """A constant. The name is for those who keep it: the same name, the same values."""
+        """A constant; one name always has the same values."""
         return values.astype(self.precision, copy=False) if values.dtype.kind == "f" else values
 
     def linear(self, x: Any, weight: Any, bias: Any = None) -> Any:
@@ -68,7 +63,6 @@ class NumpyOps:
         return out
 
     def layer_norm(self, x: Any, gain: Any, offset: Any) -> Any:
-        """Rows with mean 0 and variance 1, then scaled and shifted by column; `x` may be overwritten."""
         x -= x.mean(axis=1, keepdims=True)
         x /= np.sqrt(np.einsum("nd,nd->n", x, x)[:, None] / self.precision.type(x.shape[1]) + self.precision.type(1e-5))
         x *= gain
@@ -76,25 +70,23 @@ class NumpyOps:
         return x
 
     def tanh(self, x: Any) -> Any:
-        """The hyperbolic tangent; `x` may be overwritten."""
         return np.tanh(x, out=x)
 
     def exp(self, x: Any) -> Any:
         return np.exp(x)
 
     def relu(self, x: Any) -> Any:
-        """What is negative set to 0; `x` may be overwritten."""
         return np.maximum(x, 0, out=x)
 
     def norm(self, x: Any) -> Any:
-        """Lengths of the rows, as a column."""
+        """Norms of the rows, as a column."""
         return np.sqrt((x * x).sum(axis=1, keepdims=True))
 
     def clip(self, x: Any, low: float, high: float) -> Any:
         return np.clip(x, self.precision.type(low), self.precision.type(high))
 
     def least(self, i: Any, limit: int) -> Any:
-        """Whole numbers, none above the limit."""
+        """Whole numbers, at most `limit`."""
         return np.minimum(i, limit)
 
     def integer(self, x: Any) -> Any:
@@ -102,11 +94,9 @@ class NumpyOps:
         return x.astype(np.int64)
 
     def real(self, i: Any) -> Any:
-        """Whole numbers as numbers of the precision."""
         return i.astype(self.precision)
 
     def take(self, table: Any, index: Any) -> Any:
-        """``table[index]``, for an index of any shape."""
         return table[index]
 
     def transpose(self, matrix: Any) -> Any:
@@ -117,7 +107,6 @@ class NumpyOps:
         return k[:, None]
 
     def columns(self, x: Any, order: Any) -> Any:
-        """The columns in another order."""
         return x[:, order]
 
     def split(self, x: Any, at: int) -> tuple[Any, Any]:
@@ -125,22 +114,19 @@ class NumpyOps:
         return x[:, :at], x[:, at:]
 
     def concat(self, parts: Sequence[Any]) -> Any:
-        """Columns side by side."""
         return np.concatenate(parts, axis=1)
 
     def sum_columns(self, x: Any) -> Any:
-        """The sum of each row."""
         return x.sum(axis=1)
 
     def where(self, condition: Any, yes: Any, no: Any) -> Any:
         return np.where(condition, yes, no)
 
     def argmax(self, x: Any) -> Any:
-        """The place of the largest number of each row."""
         return x.argmax(axis=1)
 
     def by_class(self, work: Callable[[Any, int], Any], x: Any, k: Any, n_classes: int) -> Any:
-        """``work(rows, c)`` for the rows of each class c, put together again in the order of x."""
+        """``work(rows, c)`` for the rows of each class c, in the order of x."""
         if n_classes == 1:
             return work(x, 0)
         out: Any = None
@@ -154,7 +140,7 @@ class NumpyOps:
 
 
 class TorchOps:
-    """The same on torch's tensors, with gradients."""
+    """Computes with torch's tensors and gradients."""
 
     def __init__(self, precision: np.typing.DTypeLike) -> None:
         import torch
@@ -164,7 +150,7 @@ class TorchOps:
         self.dtype = getattr(torch, self.precision.name)
 
     def array(self, name: str, values: NDArray) -> Any:
-        tensor = self.torch.from_numpy(np.array(values))  # a copy: what is read from a file is read-only
+        tensor = self.torch.from_numpy(np.array(values))  # a copy, because arrays from a file are read-only
         return tensor.to(self.dtype) if values.dtype.kind == "f" else tensor
 
     def linear(self, x: Any, weight: Any, bias: Any = None) -> Any:
@@ -226,7 +212,7 @@ class TorchOps:
         return self.torch.argmax(x, dim=1)
 
     def by_class(self, work: Callable[[Any, int], Any], x: Any, k: Any, n_classes: int) -> Any:
-        # Every class's map on every row: shapes then do not depend on the data, which exporters ask for.
+        # Every class's map runs on every row, because exporters need shapes that do not depend on the data.
         out = work(x, 0)
         for c in range(1, n_classes):
             out = self.torch.where(self.column(k == c), work(x, c), out)
@@ -234,7 +220,7 @@ class TorchOps:
 
 
 def full_precision(device_type: str) -> Any:
-    """A context in which autocast does not round products to half precision, layer after layer."""
+    """A context in which autocast does not round products to half precision."""
     import torch
 
     known = torch.amp.is_autocast_available(device_type)
@@ -242,7 +228,7 @@ def full_precision(device_type: str) -> Any:
 
 
 def check_kind(x: Any, name: str) -> None:
-    """Refuse tensors of whole numbers and other kinds that no map is differentiable in."""
+    """Refuse tensors that are not of a floating type."""
     kinds = ("float16", "bfloat16", "float32", "float64")
     kind = str(x.dtype).removeprefix("torch.")
     if kind not in kinds:

@@ -12,20 +12,11 @@ from mute.errors import MuteError
 from mute.rows.reductions import ClassSample, Scatter
 from mute.rows.stores import ChunkStore
 
-__all__ = [
-    "ROTATIONS",
-    "Rotation",
-    "alternate_pca",
-    "global_pca",
-    "make_rotation",
-    "orthogonal_ica",
-    "principal_axes",
-    "random_rotation",
-]
+__all__ = ["ROTATIONS", "Rotation", "make_rotation", "principal_axes"]
 
-# FastICA works on about this many rows: its cost is linear in them and its directions settle long before.
+# FastICA uses about this many rows: its cost is linear in them, and its directions converge with fewer.
 _ICA_ROWS = 10_000
-# The largest spread over the least up to which a class passes for white.
+# A class counts as white up to this ratio of its largest spread to its least.
 _NEARLY_WHITE = 1.25
 
 
@@ -33,13 +24,9 @@ _NEARLY_WHITE = 1.25
 class Rotation:
     """A schedule of rotations.
 
-    Attributes
-    ----------
-    classes : function (t, K) to tuple of int
-        The classes whose covariance layer `t` asks for, taken together.
-    axes : function (t, scatter, rows, d, rng) to array of shape (d, d)
-        Orthogonal, axes as columns, of the first d coordinates. `scatter` holds the sums over these classes, `rows` all
-        chunks.
+    ``classes(t, K)`` names the classes whose joint covariance layer `t` needs. ``axes(t, scatter, rows, d, rng)`` gives
+    an orthogonal matrix (d, d) for the first d coordinates, with axes as columns. `scatter` has the sums over these
+    classes.
     """
 
     classes: Callable[[int, int], tuple[int, ...]]
@@ -50,32 +37,22 @@ def _one_after_the_other(t: int, n_classes: int) -> tuple[int, ...]:
     return (t % n_classes,)
 
 
-def alternate_pca(t: int, scatter: Scatter, rows: ChunkStore, d: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Principal axes of class ``t mod K``, the paper's schedule."""
+def _pca(t: int, scatter: Scatter, rows: ChunkStore, d: int, rng: np.random.Generator) -> NDArray[np.float64]:
     return principal_axes(scatter.covariance[:d, :d])
 
 
-def global_pca(t: int, scatter: Scatter, rows: ChunkStore, d: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Principal axes of all rows together."""
-    return principal_axes(scatter.covariance[:d, :d])
-
-
-def random_rotation(
-    t: int, scatter: Scatter, rows: ChunkStore, d: int, rng: np.random.Generator
-) -> NDArray[np.float64]:
-    """A rotation drawn from the Haar measure."""
+def _haar(t: int, scatter: Scatter, rows: ChunkStore, d: int, rng: np.random.Generator) -> NDArray[np.float64]:
     q, r = np.linalg.qr(rng.standard_normal((d, d)))
     # QR alone is not uniform: its signs follow a convention.
     return q * np.sign(np.diag(r))
 
 
-def orthogonal_ica(t: int, scatter: Scatter, rows: ChunkStore, d: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Orthogonal independent components of class ``t mod K``, found by FastICA; principal axes if it is far from white.
+def _ica(t: int, scatter: Scatter, rows: ChunkStore, d: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Orthogonal independent components of class ``t mod K`` by FastICA, or principal axes if it is far from white.
 
-    Whitening is not a rotation. Left out, it turns independent components into correlated ones, and where the class is
-    far from white the layers would go round in a circle; so these layers whiten it first.
-
-    Limits: slow beyond a few hundred columns.
+    Whitening is not a rotation. Without it, independent components are correlated, and the layers would repeat
+    themselves. So a class that is far from white gets principal axes first. FastICA is slow beyond a few hundred
+    columns.
     """
     import warnings
 
@@ -96,34 +73,32 @@ def orthogonal_ica(t: int, scatter: Scatter, rows: ChunkStore, d: int, rng: np.r
         return axes
     white = components[:, inside] / spread[inside]
     with warnings.catch_warnings():
-        # Any orthogonal matrix is a valid rotation: one that FastICA has not polished to the end is still better
-        # than the axes it began with.
+        # Any orthogonal matrix is a valid rotation, so FastICA need not converge.
         warnings.simplefilter("ignore", ConvergenceWarning)
         seed = int(rng.integers(2**31 - 1))
         _, unmixing, _ = fastica(white, whiten=False, fun="logcosh", max_iter=50, tol=1e-3, random_state=seed)
     turn = np.eye(len(axes))
-    # FastICA stops at 1e-3 of an orthogonal matrix; the inverse is the transpose, so take the nearest one.
+    # FastICA stops at 1e-3 from an orthogonal matrix, but the inverse must be the transpose: take the nearest one.
     turn[np.ix_(inside, inside)] = polar(unmixing.T)[0]
     return _fix_signs(axes @ turn)
 
 
 ROTATIONS: dict[str, Rotation] = {
-    "alternate": Rotation(_one_after_the_other, alternate_pca),
-    "global": Rotation(lambda t, n_classes: tuple(range(n_classes)), global_pca),
-    "random": Rotation(lambda t, n_classes: (), random_rotation),
-    "ica": Rotation(_one_after_the_other, orthogonal_ica),
+    "alternate": Rotation(_one_after_the_other, _pca),
+    "global": Rotation(lambda t, n_classes: tuple(range(n_classes)), _pca),
+    "random": Rotation(lambda t, n_classes: (), _haar),
+    "ica": Rotation(_one_after_the_other, _ica),
 }
 
 
-def make_rotation(name: str, also: str = "") -> Rotation:
-    """Resolve the name of a rotation schedule; `also` is what else the caller takes."""
+def make_rotation(name: str) -> Rotation:
     if not isinstance(name, str) or name not in ROTATIONS:
-        raise MuteError(f"rotation must be {also}one of {sorted(ROTATIONS)}, not {name!r}")
+        raise MuteError(f"rotation must be one of {sorted(ROTATIONS)}, not {name!r}")
     return ROTATIONS[name]
 
 
 def principal_axes(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Eigenvectors as columns, from the largest value to the least; the largest entry of each is positive."""
+    """Eigenvectors as columns, by decreasing eigenvalue; the largest entry of each is positive."""
     from scipy.linalg import eigh
 
     _, axes = eigh(matrix)
@@ -132,7 +107,7 @@ def principal_axes(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _fix_signs(axes: NDArray[np.float64]) -> NDArray[np.float64]:
     sizes = np.abs(axes)
-    # The first of the largest entries: where several are equal, rounding must not choose.
+    # The first of the largest entries, so that rounding does not choose among equal ones.
     largest = np.argmax(sizes > (1 - 1e-6) * sizes.max(axis=0), axis=0)
     signs = np.sign(axes[largest, np.arange(len(axes))])
     return np.ascontiguousarray(axes * signs)

@@ -1,4 +1,4 @@
-"""The router decides which class's map a row takes; this module trains one and says how far to trust it."""
+"""The router chooses the class whose map a row takes. This module trains a router and measures its errors."""
 
 from __future__ import annotations
 
@@ -15,37 +15,30 @@ from mute.rows.interrupts import interruptible
 from mute.rows.threads import single_threaded_blas
 from mute.rows.validation import LabelEncoder
 
-__all__ = [
-    "ClassifierRouter",
-    "NetworkRouter",
-    "RoutingReport",
-    "fit_router",
-    "stratified_sample",
-    "stratified_sizes",
-]
+__all__ = ["ClassifierRouter", "NetworkRouter", "RoutingReport", "fit_router", "stratified_sample", "stratified_sizes"]
 
-# The router learns from at most this many rows: three times the paper's 10,000, drawn at random.
+# Most training rows of a router, drawn at random: three times the paper's 10,000.
 MAX_ROWS = 30_000
 _FOLDS = 3
-# A network that gains fewer nats than this no longer learns.
+# A network that gains fewer nats than this has stopped learning.
 _LEAST_GAIN, _MOST_EPOCHS = 1e-3, 1000
 _FEWEST_TO_SET_ASIDE, _FEWEST_PER_EPOCH = 30, 2000
 
 
 @dataclass(frozen=True)
 class RoutingReport:
-    """How the router does on rows it has not learned from.
+    """Errors of a router on rows it has not learned from.
 
     Attributes
     ----------
     error : float
-        Share of rows sent to another class than their own.
+        Share of rows that are routed to a wrong class.
     class_error : array of shape (K,)
         The same within each class.
     confusion : array of shape (K, K)
-        Row i, column j: share of class i sent to j.
+        Row i, column j: share of class i that is routed to class j.
     margin : array of shape (K,)
-        Mean lead of the first over the second most likely class, by true class (NaN without probabilities).
+        Mean probability of the first choice minus that of the second, by true class (NaN without probabilities).
     calibration : float
         Expected calibration error over ten bins of confidence (NaN without probabilities).
     """
@@ -87,17 +80,17 @@ class RoutingReport:
 
 
 def margins(probabilities: NDArray) -> NDArray[np.float64]:
-    """Lead of the most likely class over the second, for each row."""
+    """Probability of the most likely class minus that of the second, for each row."""
     top = np.partition(probabilities, -2, axis=1)
     return (top[:, -1] - top[:, -2]).astype(np.float64)
 
 
 class NetworkRouter(Network):
-    """A feed-forward classifier; its last layer has one output for each class."""
+    """A feed-forward classifier with one output for each class."""
 
     @classmethod
     def from_classifier(cls, classifier: Any, encoder: LabelEncoder | None = None) -> NetworkRouter | None:
-        """Take over a fitted scikit-learn network or linear model; None if it is neither."""
+        """The router of a fitted scikit-learn network or linear model; None for other classifiers."""
         from sklearn.linear_model import LogisticRegression
         from sklearn.neural_network import MLPClassifier
 
@@ -111,7 +104,7 @@ class NetworkRouter(Network):
             weights[-1] = np.concatenate([np.zeros_like(weights[-1]), weights[-1]], axis=1)
             biases[-1] = np.concatenate([np.zeros_like(biases[-1]), biases[-1]])
         if encoder is not None:
-            # Classes the model has never seen cannot be its answer.
+            # The router never predicts a class that the model has not seen.
             columns = encoder.encode(_objects(classifier.classes_), "the router")
             full = np.zeros((weights[-1].shape[0], len(encoder)), weights[-1].dtype)
             bias = np.full(len(encoder), -1e30, biases[-1].dtype)
@@ -133,7 +126,7 @@ class NetworkRouter(Network):
 
 
 class ClassifierRouter:
-    """Any fitted classifier as a router; it speaks the user's labels, we speak codes."""
+    """Any fitted classifier as a router; its labels become encoded classes."""
 
     def __init__(self, classifier: Any, encoder: LabelEncoder) -> None:
         self.classifier = classifier
@@ -144,7 +137,7 @@ class ClassifierRouter:
         return self.encoder.encode(_objects(self.classifier.predict(X)), "the router's prediction")
 
     def predict_proba(self, X: NDArray) -> NDArray[np.floating] | None:
-        """Class probabilities, shape (n, K); None if the classifier has none to give."""
+        """Class probabilities, shape (n, K); None if the classifier has none."""
         if not hasattr(self.classifier, "predict_proba"):
             return None
         out = np.zeros((len(X), len(self.encoder)))
@@ -158,16 +151,10 @@ Router = NetworkRouter | ClassifierRouter
 def fit_router(
     spec: Any, X: NDArray, z: NDArray[np.int64], encoder: LabelEncoder, rng: np.random.Generator
 ) -> tuple[Router, NDArray[np.int64], RoutingReport]:
-    """Train the router on rows of which nobody needs more than `MAX_ROWS`.
+    """Train a router, and route its training rows by cross-validation.
 
-    Returns
-    -------
-    router
-    routed : integer array of shape (n,)
-        Where each row of `X` goes according to a router that has not learned from it: routed by a model that
-        knows them, training rows would follow another law than new ones.
-    report : RoutingReport
-        Measured on the same predictions.
+    A router that has learned from a row routes it better than an unseen row. So the class of each row of `X`, and the
+    report, come from a router that has not learned from it. More than `MAX_ROWS` rows are not needed.
     """
     from sklearn.model_selection import StratifiedKFold
 
@@ -176,15 +163,15 @@ def fit_router(
     routed = np.empty(len(X), np.int64)
     folds = int(min(_FOLDS, np.bincount(z).min()))
     splitter = StratifiedKFold(folds, shuffle=True, random_state=int(rng.integers(2**31 - 1)))
-    for learn, hold in splitter.split(X, z):
+    for learn, test in splitter.split(X, z):
         router = _train(classifier, X[learn], labels[learn], encoder)
-        chances = router.predict_proba(X[hold])
+        chances = router.predict_proba(X[test])
         if chances is None or probabilities is None:
             probabilities = None
-            routed[hold] = router.predict(X[hold])
+            routed[test] = router.predict(X[test])
         else:
-            probabilities[hold] = chances
-            routed[hold] = chances.argmax(axis=1)
+            probabilities[test] = chances
+            routed[test] = chances.argmax(axis=1)
     router = _train(classifier, X, labels, encoder)
     return router, routed, RoutingReport.measure(z, probabilities, routed, len(encoder))
 
@@ -206,7 +193,7 @@ def _make_classifier(spec: Any, rng: np.random.Generator) -> Any:
 
 @dataclass
 class _Standardised:
-    """A scikit-learn model that learns on standardised columns; the scaling ends up inside its first layer."""
+    """A scikit-learn model that learns from standardised columns; its first layer absorbs the scaling."""
 
     model: Any
 
@@ -217,7 +204,7 @@ class _Standardised:
         with warnings.catch_warnings():
             from sklearn.exceptions import ConvergenceWarning
 
-            # What counts is how well it routes, and that is measured on rows it has not seen.
+            # The report on unseen rows says how good the router is; convergence does not matter.
             warnings.simplefilter("ignore", ConvergenceWarning)
             if hasattr(self.model, "partial_fit"):
                 fit_network(self.model, rows, encoder_codes)
@@ -231,13 +218,11 @@ class _Standardised:
 
 
 def fit_network(network: Any, X: NDArray, z: NDArray, *, epochs: int = 10, steps: int = 500) -> float:
-    """Train until the loss on a tenth of the rows, set aside, no longer falls; keep the best weights.
+    """Train until the loss on a tenth of the rows, held out, no longer falls; keep the best weights, return their loss.
 
-    Returns that least loss.
-
-    It gives up after so many `epochs` without gain or, as an epoch of few rows is a handful of steps, so many `steps`.
-    scikit-learn's own early stopping watches the accuracy and keeps the first of equals: where classes lie far apart,
-    a network that has hardly begun to learn.
+    Training stops after `epochs` epochs without gain and, as an epoch of few rows has few steps, after `steps` steps.
+    scikit-learn's own early stopping watches the accuracy and keeps the first of equal networks. If the classes are far
+    apart, that network has hardly learned anything.
     """
     from sklearn.model_selection import train_test_split
 
@@ -248,14 +233,14 @@ def fit_network(network: Any, X: NDArray, z: NDArray, *, epochs: int = 10, steps
     learn, watch, z_learn, z_watch = train_test_split(
         X, z, test_size=0.1, stratify=z, random_state=network.random_state
     )
-    # Few rows are taken several times over: each call of partial_fit and each look at the watched rows has its price.
+    # Few rows are repeated, because each call of partial_fit and each evaluation has a fixed cost.
     again = max(1, _FEWEST_PER_EPOCH // len(learn))
     learn, z_learn = np.tile(learn, (again, 1)), np.tile(z_learn, again)
     batch = 200 if network.batch_size == "auto" else network.batch_size
     patience = max(epochs, steps * batch // len(learn))
     own = np.searchsorted(classes, z_watch)
     best, since, weights = np.inf, 0, []
-    # The products of one batch are small; and BLAS has been seen to flag an invalid operation on finite numbers.
+    # The products of a batch are too small for threads. BLAS sometimes flags an invalid operation on finite numbers.
     with single_threaded_blas(), interruptible(), np.errstate(invalid="ignore"):
         for _ in range(_MOST_EPOCHS):
             network.partial_fit(learn, z_learn, classes=classes)
@@ -271,7 +256,7 @@ def fit_network(network: Any, X: NDArray, z: NDArray, *, epochs: int = 10, steps
 
 
 def _log_loss(network: Any, X: NDArray, own: NDArray[np.intp]) -> float:
-    """Mean cross-entropy of an MLPClassifier; scikit-learn's own checks take longer than the network on few rows."""
+    """Mean cross-entropy of an MLPClassifier, without scikit-learn's checks, which take longer than the network."""
     chances = NetworkRouter.from_classifier(network).predict_proba(X)  # type: ignore[union-attr]
     picked = chances[np.arange(len(own)), own]
     return float(-np.log(np.maximum(picked, np.finfo(picked.dtype).eps)).mean(dtype=np.float64))
@@ -284,7 +269,7 @@ def _train(classifier: Any, X: NDArray, labels: NDArray, encoder: LabelEncoder) 
     if isinstance(classifier, _Standardised):
         return _Standardised(clone(classifier.model)).fit(X, encoder.encode(_objects(labels), "labels"))
     frozen = isinstance(classifier, FrozenEstimator)
-    if labels.dtype.kind in "Of" and not frozen:  # scikit-learn's classifiers take text and whole numbers only
+    if labels.dtype.kind in "Of" and not frozen:  # scikit-learn's classifiers accept text and whole numbers only
         labels, encoder = encoder.encode(_objects(labels), "labels"), LabelEncoder(range(len(encoder)))
     with interruptible():
         fitted = clone(classifier).fit(X, labels)
@@ -292,7 +277,7 @@ def _train(classifier: Any, X: NDArray, labels: NDArray, encoder: LabelEncoder) 
 
 
 def stratified_sample(z: NDArray[np.int64], size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Rows drawn at random, each class in proportion but with at least its fair minimum, in ascending order."""
+    """Random rows in ascending order, in proportion to the classes, but with a minimum for small classes."""
     if len(z) <= size:
         return np.arange(len(z))
     take = stratified_sizes(np.bincount(z), size)
@@ -300,7 +285,7 @@ def stratified_sample(z: NDArray[np.int64], size: int, rng: np.random.Generator)
 
 
 def stratified_sizes(counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """How many rows of each class such a sample has."""
+    """Rows of each class in a `stratified_sample`."""
     n = counts.sum()
     if n <= size:
         return counts

@@ -1,9 +1,8 @@
-r"""Marginals that the classes share as far as nothing speaks against it.
+r"""Marginals that shrink towards a common shape and spread.
 
-Every class-conditional map has an estimation error of its own, and new rows show it: an adversary reads the class from
-the difference between two errors. What the classes have in common is known from all rows. So each class keeps its own
-mean, and of the difference of its spread and of its shape from the common ones only what exceeds the noise that so
-many rows leave (positive-part James-Stein).
+Every class-conditional map has its own estimation error. On unseen rows, an adversary reads the class from the
+difference between these errors. Common parameters are estimated from all rows. So each class keeps its own mean, but
+its spread and shape differ from the common ones only by what exceeds the estimation noise (positive-part James-Stein).
 """
 
 from __future__ import annotations
@@ -26,16 +25,10 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Shrunk:
-    """The marginals of one layer, and how much of a difference between the classes it has found.
+    """The marginals of one layer, origin (K, d), step (K, d) and values (K, d, M), and how much the classes differ.
 
-    Attributes
-    ----------
-    origin, step : arrays of shape (K, d)
-    values : array of shape (K, d, M)
-    nats : float
-        The mean difference of a class from what all share, over all coordinates, without its noise.
-    score : float
-        The same in standard errors of a difference that is not there.
+    `nats` is the mean difference of a class from the common law, summed over the coordinates, without its noise.
+    `score` is the same in standard errors of a difference by chance.
     """
 
     origin: _Floats
@@ -46,16 +39,11 @@ class Shrunk:
 
 
 class Noise:
-    r"""What chance does to the quantiles of n rows.
+    r"""Estimation noise of `knots` quantiles.
 
     The quantile process of n rows has the covariance :math:`g_i g_j (\min(p_i, p_j) - p_i p_j) / n`, where g is the
-    derivative of the quantile function. Errors of the fitted spread and of the shape, what is left of the quantiles
-    beside centre and spread, are linear in it.
-
-    Parameters
-    ----------
-    knots : int
-        Number of quantiles.
+    derivative of the quantile function. The errors of the fitted spread and of the shape (the quantiles without their
+    centre and spread) are linear in this process.
     """
 
     def __init__(self, knots: int) -> None:
@@ -65,33 +53,33 @@ class Noise:
 
     @cached_property
     def _residual(self) -> _Floats:
-        """Takes centre and spread out of quantiles."""
+        """The projection that removes centre and spread from quantiles."""
         line = np.stack([np.full(self.knots, self.knots**-0.5), self.probits / np.linalg.norm(self.probits)])
         return np.eye(self.knots) - line.T @ line
 
     def slopes(self, quantiles: _Floats) -> _Floats:
-        """Derivatives of quantile functions by the probability, along the last axis; exact for a Gaussian."""
+        """Derivatives of quantile functions with respect to the probability (last axis); exact for a Gaussian."""
         return np.gradient(quantiles, self.probits, axis=-1) * np.sqrt(2 * np.pi) * np.exp(0.5 * self.probits**2)
 
     def of_spread(self, slopes: _Floats) -> _Floats:
-        """n times the variance of the fitted spread, for quantile functions with these slopes (..., knots)."""
+        """n times the variance of the fitted spread, for slopes (..., knots)."""
         weights = slopes * (self.probits / (self.probits**2).sum())
         return ((weights @ self._process) * weights).sum(axis=-1)
 
     def of_shape(self, slopes: _Floats) -> _Floats:
-        """n times the mean square of a shape that is noise alone."""
+        """n times the mean square of a shape that is pure noise."""
         return ((slopes @ (self._process * self._residual)) * slopes).sum(axis=-1) / self.knots
 
     @cached_property
     def shape_variance(self) -> float:
-        """Variance of that square over the square of its mean, for a Gaussian."""
+        """Variance of this mean square divided by its squared mean, for a Gaussian."""
         slopes = self.slopes(self.probits)
         form = self._residual @ (self._process * np.outer(slopes, slopes)) @ self._residual
         return float(2 * (form**2).sum() / np.trace(form) ** 2)
 
 
 def flat_coordinates(spread: Spread, dtype: np.dtype) -> tuple[NDArray[np.bool_], _Floats]:
-    """Which coordinates (D,) have no spread within the classes, and the spreads, where these have borrowed ones."""
+    """Which coordinates (D,) are flat within the classes, and all pooled spreads (see `borrowed_spreads`)."""
     n = spread.counts.sum()
     pooled = np.sqrt((spread.counts[:, None] * spread.std**2).sum(axis=0) / n)
     flat, std = borrowed_spreads(pooled[None], np.array([n]), spread.typical_length, dtype)
@@ -101,23 +89,13 @@ def flat_coordinates(spread: Spread, dtype: np.dtype) -> tuple[NDArray[np.bool_]
 def fit_shrunk_marginals(
     rows: ChunkStore, spread: Spread, marginal: Quantile, d: int, *, share_spreads: bool, n_threads: int
 ) -> Shrunk:
-    """Fit the marginals of the first `d` coordinates of one layer.
-
-    Parameters
-    ----------
-    rows : Store
-        Rotated rows.
-    spread : Spread
-        What was measured of them.
-    share_spreads : bool
-        Give all classes the same spread.
-    """
+    """Fit the marginals of the first `d` coordinates of rotated rows; `share_spreads` gives all classes one spread."""
     from mute.rows import kernels
 
     weights = spread.counts / spread.counts.sum()
     flat, pooled = flat_coordinates(spread, rows.dtype)
     mean, std, pooled = spread.mean[:, :d], spread.std[:, :d], pooled[:d]
-    # A class that does not vary where others do has no shape there.
+    # A coordinate in which a class does not vary has no shape.
     straight = flat[:d] | (std <= THIN * pooled)
     low, high = (np.where(straight, mean + side * pooled, a[:, :d]) for side, a in ((-1, spread.low), (1, spread.high)))
     summary = Summary(spread.counts[:, None], low, high, mean, std, straight)
@@ -144,7 +122,7 @@ def fit_shrunk_marginals(
 
 @dataclass(frozen=True, eq=False)
 class _Laws:
-    """The law of every class and coordinate, (K, d) each, `quantiles` (K, d, knots)."""
+    """The law of every class and coordinate, (K, d), with `quantiles` (K, d, knots)."""
 
     quantiles: _Floats
     centre: _Floats
@@ -164,7 +142,7 @@ class _Laws:
         noise: Noise,
         share_spreads: bool,
     ) -> _Laws:
-        """From the classes' own quantiles, and from mean and pooled spread where they tell nothing."""
+        """Shrink the classes' quantiles `q`; `straight` coordinates have their mean and the pooled spread only."""
         own, share = ~straight, (counts / counts.sum())[:, None]
         weights = share * own / np.maximum((share * own).sum(axis=0), 1e-300)
         known = np.asarray(own.any(axis=0))
@@ -173,7 +151,7 @@ class _Laws:
         shape = (q - centre[..., None]) / size[..., None]
         common = np.where(known[:, None], np.einsum("kd,kdm->dm", weights, shape), noise.probits)
         slopes = noise.slopes(common)
-        # A class is a part of the whole it is compared with.
+        # A class is a part of the rows it is compared with.
         few = 1 / counts[:, None] - 1 / counts.sum()
 
         shape -= common
@@ -182,7 +160,7 @@ class _Laws:
 
         base = np.where(known, (weights * np.log(size)).sum(axis=0), np.log(pooled))
         off = np.where(own, np.log(size) - base, 0)
-        # All coordinates of a class may be wider alike: that is known far better than any one of them.
+        # The mean excess over all coordinates of a class is known much better than that of a single coordinate.
         alike = off.sum(axis=1, keepdims=True) / np.maximum(own.sum(axis=1, keepdims=True), 1)
         off = np.where(own, off - alike, 0)
         off_by_chance = few * noise.of_spread(slopes)
@@ -190,12 +168,12 @@ class _Laws:
         spread = np.exp(base + (0 if share_spreads else alike + kept[:, None] * off))
         spread = np.where(own, spread, pooled)
 
-        # In each coordinate K classes have K - 1 differences.
+        # K classes have K - 1 differences in each coordinate.
         parts = (1 - share) * own
         freedom = max((len(counts) - 1) * int(known.sum()), 1)
         by_shape = (parts * (energy / chance - 1)).sum() / np.sqrt(noise.shape_variance * freedom)
         by_spread = (parts * (off**2 / off_by_chance - 1)).sum() / np.sqrt(2 * freedom)
-        # The covariances were drawn together before: spreads may differ by less than chance, no merit of the shapes.
+        # Earlier layers shrank the covariances, so the spreads may differ by less than chance; shapes count separately.
         in_shape = float((share * own * (energy - chance)).sum() / 2)
         in_spread = float((share * own * (off**2 - off_by_chance + alike**2)).sum())
         return cls(

@@ -1,7 +1,7 @@
-"""When to stop adding layers: when they no longer separate the classes, or when unseen rows leak the least.
+"""When to stop adding layers: when they no longer separate the classes, or when held-out rows leak the least.
 
-Each layer removes what is left of the concept and adds the estimation noise of its own class-conditional maps. Rows the
-flow was fitted on show only the former; on new rows there is a number of layers beyond which the leak grows again.
+Each layer removes a part of the concept and adds the estimation noise of its class-conditional maps. Training rows show
+only the first effect. On unseen rows, the leak grows again beyond some number of layers.
 """
 
 from __future__ import annotations
@@ -22,23 +22,17 @@ if TYPE_CHECKING:
 
 __all__ = ["EarlyStopping", "HeldOut", "StopOnNoGain", "StoppingRule", "fresh_leak", "stopping_from_json"]
 
-# Rows set aside of each class, at the most: a standard error of half a point for two classes.
+# Most held-out rows of a class: the standard error is then half a point for two classes.
 MAX_ROWS = 5000
-# A difference counts from so many standard errors, and from so many nats: independent coordinates that tell less than a
-# thousandth give away at most two points of accuracy (Pinsker's inequality). Other directions may hold more.
+# A difference counts from this many standard errors and this many nats. By Pinsker's inequality, a thousandth of a nat
+# is worth at most two points of accuracy to an adversary that reads coordinates independently. Other directions may
+# leak more.
 _SURE, _WORTH = 3.0, 1e-3
 
 
 @dataclass(eq=False)
 class HeldOut:
-    """Rows set aside within a fit, on their way through its layers.
-
-    Attributes
-    ----------
-    x : array of shape (m, D)
-    z, route : integer arrays of shape (m,)
-        True class of each row, and the class whose map moves it.
-    """
+    """Held-out rows (m, D) after the layers so far, their true classes `z` and the classes `route` of their maps."""
 
     x: NDArray[np.floating] = field(default_factory=lambda: np.empty((0, 0)))
     z: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
@@ -46,7 +40,7 @@ class HeldOut:
     n_threads: int | None = None
 
     def advance(self, layer: Flow) -> float:
-        """Carry the rows through one layer; its mean gain in log-density over rows routed to their class."""
+        """Apply one layer; return its mean gain in log-density over the rows that are routed to their true class."""
         y, logdet = layer.push_with_logdet(self.x, self.route, n_threads=self.n_threads)
         entered = (self.x - layer.center).astype(np.float64) / layer.scale
         gains = logdet + np.log(layer.scale).sum() + 0.5 * ((entered**2).sum(axis=1) - (y**2).sum(axis=1))
@@ -56,14 +50,14 @@ class HeldOut:
 
 
 class StoppingRule(Protocol):
-    """Decides after which layer a fit ends, and how many layers are kept. Its fields are its record."""
+    """Decides when a fit ends and how many layers it keeps. Its fields are its record."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def observe(
         self, layer: Flow, shrunk: Shrunk | None, held_out: HeldOut, rng: np.random.Generator, *, last: bool
     ) -> None:
-        """Take note of a new layer; `last` if the fit ends with it whatever the rule says."""
+        """Record a new layer; `last` if the fit ends with it in any case."""
 
     def done(self) -> bool:
         """Whether to stop."""
@@ -73,11 +67,11 @@ class StoppingRule(Protocol):
 
 
 def fresh_leak(x: NDArray, z: NDArray, n_classes: int, rng: np.random.Generator) -> tuple[float, float]:
-    """Balanced accuracy above chance of the better of two adversaries on erased rows, and its standard error.
+    """Leak of erased rows to the better of two adversaries, and its standard error.
 
-    The rows are cut in two; an adversary learns on one half and is tested on the other, both ways round. A small
-    network sees shifts and correlations, boosted trees the shape of single coordinates and of the squared norm,
-    where noisy marginals show first.
+    Each adversary learns on one half of the rows and is tested on the other, and vice versa. A small network detects
+    shifts and correlations. Boosted trees detect the shapes of single coordinates and of the squared norm, where the
+    noise of marginals is largest.
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.exceptions import ConvergenceWarning
@@ -88,7 +82,7 @@ def fresh_leak(x: NDArray, z: NDArray, n_classes: int, rng: np.random.Generator)
     features = _with_norm(x)
     half = _halves(z, rng)
     network = MLPClassifier(max_iter=20, early_stopping=int(half.sum()) >= 300, random_state=seed)
-    # A third of the columns at each split keeps the trees cheap on wide embeddings and costs them little.
+    # A third of the columns at each split makes the trees much faster on wide embeddings and hardly weaker.
     trees = HistGradientBoostingClassifier(
         max_iter=40, max_leaf_nodes=8, learning_rate=0.15, max_features=0.3, early_stopping=False, random_state=seed
     )
@@ -101,7 +95,7 @@ def fresh_leak(x: NDArray, z: NDArray, n_classes: int, rng: np.random.Generator)
                 found[~learn] = adversary.fit(features[learn], z[learn]).predict(features[~learn])
             scores.append(balanced_accuracy_score(z, found))
     best = max(scores)
-    # Variance of a mean of per-class recalls, each a share of its class.
+    # The variance of a mean of recalls, one for each class.
     error = np.sqrt((best * (1 - best) / np.bincount(z, minlength=n_classes)).sum()) / n_classes
     return best - 1 / n_classes, float(error)
 
@@ -121,10 +115,9 @@ def _with_norm(x: NDArray) -> NDArray[np.float32]:
 
 @dataclass
 class StopOnNoGain:
-    """Stops when new layers no longer separate the classes. No rows are set aside for that.
+    """Stops when new layers no longer separate the classes. It needs no held-out rows.
 
-    Shrinkage knows by how much the classes would differ by chance. A layer whose classes differ by no more than that
-    has nothing to do.
+    Shrinkage knows how much the classes would differ by chance. A layer gains nothing if they differ by no more.
 
     Parameters
     ----------
@@ -136,9 +129,9 @@ class StopOnNoGain:
     Attributes
     ----------
     nats : list of float
-        For each layer, the mean difference of a class from what all classes share, over all coordinates.
+        For each layer, the mean difference of a class from the common law, summed over the coordinates.
     scores : list of float
-        The same in standard errors of a difference that is due to chance.
+        The same in standard errors of a difference by chance.
     """
 
     first: int
@@ -152,7 +145,7 @@ class StopOnNoGain:
         self.record(*(0.0, 0.0) if shrunk is None else (shrunk.nats, shrunk.score))
 
     def record(self, nats: float, score: float) -> None:
-        """Note by how much the classes differed at a layer."""
+        """Record the difference between the classes at a layer."""
         self.nats.append(nats)
         self.scores.append(score)
 
@@ -168,25 +161,25 @@ class StopOnNoGain:
 
 @dataclass
 class EarlyStopping:
-    """Watches the held-out rows layer by layer and decides.
+    """Keeps the number of layers with the least leak on held-out rows.
 
-    Two signals count. The *leak*, measured now and then with `fresh_leak`, is what matters but is noisy. The *gain* of
-    a layer, by how much it raises the log-density of held-out rows, is cheap and precise: below zero, the layer
-    fitted noise.
+    The rule uses two signals. The *leak* is what matters, but it is noisy and measured after some layers only
+    (`fresh_leak`). The *gain* of a layer in the log-density of held-out rows is cheap and precise. If it is below zero,
+    the layer fitted noise.
 
     Parameters
     ----------
     n_classes : int
     max_layers : int
     patience : int
-        Checks without a new best, or in a row at chance, after which to stop.
+        Stop after this many consecutive checks without a new best, or at chance.
 
     Attributes
     ----------
     gains : list of float
         One for each layer, in nats.
     layers, leaks, errors : lists
-        Checked numbers of layers, the leak after them and its standard error.
+        Numbers of layers after which the leak was measured, the leak and its standard error.
     """
 
     n_classes: int
@@ -198,12 +191,12 @@ class EarlyStopping:
     errors: list[float] = field(default_factory=list)
 
     def exhausted(self) -> bool:
-        """Whether no class has gained from its last two turns."""
+        """Whether no class has gained in its last two turns."""
         turns = 2 * self.n_classes
         return len(self.gains) >= turns and max(self.gains[-turns:]) <= 0
 
     def due(self) -> bool:
-        """Whether to measure the leak now: after every turn of all classes at first, then ever more seldom."""
+        """Whether to measure the leak now: at first after every turn of all classes, later less often."""
         now, last = len(self.gains), self.layers[-1] if self.layers else 0
         return now == self.max_layers or self.exhausted() or now - last >= max(self.n_classes, int(0.25 * last))
 
@@ -215,13 +208,13 @@ class EarlyStopping:
             self.record(*fresh_leak(held_out.x, held_out.z, self.n_classes, rng))
 
     def record(self, leak: float, error: float) -> None:
-        """Note the leak after the layers so far."""
+        """Record the leak after the layers so far."""
         self.layers.append(len(self.gains))
         self.leaks.append(leak)
         self.errors.append(error)
 
     def done(self) -> bool:
-        """Whether to stop: nothing gained any more, or the last checks all at chance, or none of them a new best."""
+        """Whether the layers gain nothing, or the last checks are all at chance or without a new best."""
         if self.exhausted():
             return True
         recent = list(zip(self.leaks, self.errors, strict=True))[-self.patience :]
@@ -231,12 +224,12 @@ class EarlyStopping:
         return at_chance or int(np.argmin(self.leaks)) < len(self.leaks) - self.patience
 
     def best(self) -> int:
-        """The number of layers with the least leak; the fewest of equals."""
+        """The least number of layers with the least leak."""
         return self.layers[int(np.argmin(self.leaks))]
 
 
 def stopping_from_json(values: dict[str, Any]) -> EarlyStopping | StopOnNoGain:
-    """The record of a file."""
+    """The rule that a file describes."""
     stopping = StopOnNoGain(**values) if "nats" in values else EarlyStopping(**values)
     lists = {name: v for name, v in vars(stopping).items() if not isinstance(v, int)}
     numbers = all(isinstance(v, list) and all(type(n) in (int, float) for n in v) for v in lists.values())

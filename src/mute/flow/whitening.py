@@ -1,4 +1,4 @@
-"""Straight layers, one for each class, that bring its mean and covariance to a wanted value."""
+"""Affine layers, one for each class, that give the class a chosen mean and covariance."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ __all__ = ["as_by_chance", "whitening_flow"]
 
 
 def as_by_chance(x: NDArray, k: NDArray[np.int64], n_values: int, rng: np.random.Generator) -> Flow:
-    r"""Layers that give the rows of each class the mean and covariance of an independent Gaussian sample of that size.
+    r"""Layers that give each class the mean and covariance of an independent Gaussian sample of its size.
 
-    With the sample's mean g and covariance S, and m and C those of the rows: whitening by
-    :math:`C^{1/2} S^{-1} C^{1/2}` in place of C leaves the covariance S, up to a rotation, under which its law does not
-    change. The last layer is a random rotation.
+    Let S be the covariance of the sample and C that of the rows. Whitening by :math:`C^{1/2} S^{-1} C^{1/2}` instead of
+    C leaves the covariance S up to a rotation, which does not change its law. The last layer is a random rotation.
     """
     from scipy.linalg import eigh
     from scipy.stats import ortho_group, wishart
@@ -42,9 +41,9 @@ def as_by_chance(x: NDArray, k: NDArray[np.int64], n_values: int, rng: np.random
 
 
 def whitening_flow(means: NDArray[np.float64], covariances: NDArray[np.float64], n_values: int) -> Flow:
-    """One straight layer for each class that makes its mean zero and its covariance the identity.
+    """One affine layer for each class that makes its mean zero and its covariance the identity.
 
-    A rotation is shared by all classes: each layer sees the covariances as those before it have turned them.
+    All classes share each rotation, so a layer works on covariances that the earlier layers have rotated.
     """
     n_classes, d = means.shape
     grid = np.linspace(-1, 1, n_values)
@@ -55,7 +54,7 @@ def whitening_flow(means: NDArray[np.float64], covariances: NDArray[np.float64],
         rotations[k] = principal_axes(turned.T @ covariances[k] @ turned)
         turned = turned @ rotations[k]
         sizes = (turned * (covariances[k] @ turned)).sum(axis=0)
-        # A direction without spread cannot be given one.
+        # A flat direction stays flat.
         slopes = np.where(sizes > LEAST, np.maximum(sizes, LEAST) ** -0.5, 1)
         origin[k, k] += means[k] @ turned
         values[k, k] *= slopes[:, None]

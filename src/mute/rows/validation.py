@@ -320,12 +320,12 @@ def check_classes(encoder: LabelEncoder, counts: NDArray[np.int64]) -> None:
 
 
 def warn_of_few_rows(encoder: LabelEncoder, counts: NDArray[np.int64], n_features: int) -> None:
-    """Warn if the training rows are too few for the erasure to hold on unseen rows."""
+    """Warn if the training rows are too few to erase unseen rows."""
     if counts.min() < 20 * n_features:
         k = int(counts.argmin())
         warn_weak_result(
-            f"class {encoder.classes[k]!r} has {counts[k]} rows for {n_features} columns; below about 20 rows a column "
-            f"({20 * n_features}) erasure holds on the training rows but leaks on unseen rows; measure the leak there"
+            f"class {encoder.classes[k]!r} has {counts[k]} rows for {n_features} columns; below 20 rows per column "
+            f"({20 * n_features}), unseen rows leak although training rows do not; measure the leak on unseen rows"
         )
 
 

@@ -185,7 +185,7 @@ class GaussianCFR(ConceptEstimator):
             out[rows] = self._shift(X[rows], self.slopes_[j] - self.coordinates_, offset)
         return out
 
-    def _move_with(self, ops: Any, x: Any, target: Any) -> Any:
+    def move_with(self, ops: Any, x: Any, target: Any) -> Any:
         """`counterfactual` as arithmetic on values of `ops` (see `mute.flow.ops`), to run without this package."""
 
         def work(rows: Any, j: int) -> Any:
@@ -194,7 +194,7 @@ class GaussianCFR(ConceptEstimator):
         return ops.by_class(work, x, target, len(self.classes_))
 
     def _counterfactual_with(self, ops: Any, x: Any, target: Any, concept: Any) -> Any:
-        return self._move_with(ops, x, ops.codes(self._encode_targets(target, len(x))))
+        return self.move_with(ops, x, ops.codes(self._encode_targets(target, len(x))))
 
     def _shift(self, X: NDArray[Any], slopes: NDArray[np.float64], offset: NDArray[np.float64]) -> NDArray[np.floating]:
         """Rows moved along the basis, by coordinates that are affine in the row."""

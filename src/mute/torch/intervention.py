@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mute.errors import MuteError
 from mute.estimators.base import ConceptEstimator
 from mute.estimators.conditional import Conditional
-from mute.estimators.tensors import check_router, classes_of, run_on
+from mute.estimators.tensors import check_router, run_on
 from mute.flow.ops import check_kind
 from mute.rows.detect import to_host
 from mute.rows.validation import LabelEncoder, check_number
@@ -58,7 +58,7 @@ class Intervention(nn.Module):
             raise MuteError(f"a {type(eraser).__name__} cannot intervene; give a fitted eraser or steering method")
         if not hasattr(eraser, "n_features_in_"):
             raise MuteError(f"this {type(eraser).__name__} is not fitted; call fit first")
-        if target is not None and not hasattr(eraser, "_move_with"):
+        if target is not None and not hasattr(eraser, "move_with"):
             raise MuteError(f"{type(eraser).__name__} makes no counterfactuals; leave target out to erase")
         check_number("strength", strength, "from 0 to 1", lambda v: 0 <= v <= 1)
         if isinstance(eraser, Conditional) and concept is None:
@@ -109,9 +109,9 @@ class Intervention(nn.Module):
         def work(ops: Any, x: Tensor) -> Tensor:
             goal = () if target is None else (target.to(x.device),)
             if not isinstance(self.eraser, Conditional):
-                return self.eraser._move_with(ops, x, *goal) if goal else self.eraser._erase_with(ops, x)
-            k = classes_of(ops, self.eraser, x, None) if source is None else source.to(x.device)
-            return self.eraser._move_with(ops, x, k, *goal) if goal else self.eraser._push_with(ops, x, k)
+                return self.eraser.move_with(ops, x, *goal) if goal else self.eraser.erase_with(ops, x)
+            k = self.eraser.class_with(ops, x, None) if source is None else source.to(x.device)
+            return self.eraser.move_with(ops, x, k, *goal) if goal else self.eraser.push_with(ops, x, k)
 
         return run_on(self.eraser, rows, work)
 
