@@ -83,6 +83,7 @@ METHODS: dict[str, Method] = {
 
 
 def class_of(kind: str) -> Any:
+    """Class of an estimator by its name."""
     return getattr(import_module(HOMES[kind]), kind)
 
 

@@ -117,6 +117,7 @@ def router_from(
 
 
 def check_all_finite(arrays: dict[str, NDArray]) -> None:
+    """Refuse arrays with NaN or infinity."""
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise MuteError(f"{name} has values that are not finite")

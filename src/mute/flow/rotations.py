@@ -92,6 +92,7 @@ ROTATIONS: dict[str, Rotation] = {
 
 
 def make_rotation(name: str) -> Rotation:
+    """Rotation schedule of this name."""
     if not isinstance(name, str) or name not in ROTATIONS:
         raise MuteError(f"rotation must be one of {sorted(ROTATIONS)}, not {name!r}")
     return ROTATIONS[name]
