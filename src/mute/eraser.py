@@ -74,7 +74,7 @@ class Routing:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class FitPlan:
     """A fit before it starts: the most layers, the stopping rule, and the purpose of each sample of rows."""
 
     max_layers: int
@@ -308,7 +308,7 @@ class MUtE(Invertible):
         return scan.sha256
 
     def _learn_from(self, rows: ChunkStore, scan: FirstScan, routing: Routing | None = None) -> None:
-        """Plan the fit, train a router if none is given, fit the layers and diagnose them."""
+        """FitPlan the fit, train a router if none is given, fit the layers and diagnose them."""
         seed = self._seed()
         checkpoint = None if self.resume is None else Checkpoint(self.resume, self._identity(rows, scan), seed)
         # The layers have their own random numbers, so that they do not depend on what else is drawn.
@@ -338,7 +338,7 @@ class MUtE(Invertible):
         rows.close()  # before the diagnostics take memory of their own
         self.diagnostics_ = self._diagnose_fit(plan, samples, route, rng) if self.diagnostics else None
 
-    def _train_router(self, plan: Plan, samples: Samples, rng: np.random.Generator) -> Routing:
+    def _train_router(self, plan: FitPlan, samples: Samples, rng: np.random.Generator) -> Routing:
         """The router of the settings; without a router, each row takes the map of its own class."""
         if not plan.trains_router:
             return Routing()
@@ -348,7 +348,7 @@ class MUtE(Invertible):
         return Routing(samples.number[known], *trained)
 
     def _diagnose_fit(
-        self, plan: Plan, samples: Samples, route: NDArray[np.int64], rng: np.random.Generator
+        self, plan: FitPlan, samples: Samples, route: NDArray[np.int64], rng: np.random.Generator
     ) -> Diagnostics:
         """Follow some training rows and all held-out rows through the layers."""
         sets = {}
@@ -381,7 +381,7 @@ class MUtE(Invertible):
         make_marginal(self.marginal)
         self._make_rotation()
 
-    def _plan(self, scan: FirstScan, n_features: int, *, trains_router: bool, rng: np.random.Generator) -> Plan:
+    def _plan(self, scan: FirstScan, n_features: int, *, trains_router: bool, rng: np.random.Generator) -> FitPlan:
         counts = scan.class_counts().sum(axis=0)
         warn_of_few_rows(self._encoder, counts, n_features)
         aside = np.zeros_like(counts)
@@ -403,7 +403,7 @@ class MUtE(Invertible):
             rule = EarlyStopping(len(counts), layers)
         held_out = sample_ranks(counts, aside, rng)
         most = rows_followed(n_features) * self.diagnostics
-        return Plan(
+        return FitPlan(
             max_layers=layers,
             rule=rule,
             trains_router=trains_router,

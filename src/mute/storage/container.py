@@ -24,7 +24,7 @@ from mute.rows.threads import for_each, resolve_threads
 from mute.storage.files import write_atomically
 
 __all__ = [
-    "Entry",
+    "ArrayEntry",
     "Header",
     "checksums",
     "from_bfloat16",
@@ -54,7 +54,7 @@ _DAMAGE = (KeyError, TypeError, ValueError, IndexError, AttributeError, Overflow
 
 
 @dataclass(frozen=True)
-class Entry:
+class ArrayEntry:
     """Where an array lies in a file: code of its dtype, dtype, shape, and the offset of its first byte."""
 
     code: str
@@ -94,11 +94,11 @@ class Header:
             raise ValueError("it is not a safetensors file: its header cannot be read")
         return cls(metadata, tensors, 8 + length, size)
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> ArrayEntry:
         """Where one array lies, checked against the size of the file."""
         try:
             code, shape, (begin, end) = (self.tensors[name][key] for key in ("dtype", "shape", "data_offsets"))
-            entry = Entry(code, _DTYPES[code], tuple(shape), self.start + begin)
+            entry = ArrayEntry(code, _DTYPES[code], tuple(shape), self.start + begin)
             whole = all(type(number) is int and number >= 0 for number in (*shape, begin, end))
         except _DAMAGE:
             whole = False
@@ -106,7 +106,7 @@ class Header:
             raise ValueError(f"its header does not fit its content: {str(name)[:80]!r} cannot be read, or is cut short")
         return entry
 
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> dict[str, ArrayEntry]:
         """Where all arrays lie; they must fill the file exactly, with nothing shared and nothing hidden."""
         entries = {name: self.entry(name) for name in self.tensors}
         spans = sorted((entry.offset, entry.end) for entry in entries.values())
