@@ -300,7 +300,7 @@ class MUtE(Invertible):
             self._remember_rows(X, sha256, class_rows=counts, unlabelled=len(more))
         return self
 
-    def _learn(self, X: NDArray, z: NDArray, routing: Routing | None = None) -> str:
+    def _learn(self, X: NDArray[Any], z: NDArray[Any], routing: Routing | None = None) -> str:
         rows = open_store(X, z, self.scratch, resolve_threads(self.n_threads))
         with closing(rows):
             scan = rows.reduce(FirstScan(X.shape[1], len(self._encoder), digest=True))
@@ -420,13 +420,13 @@ class MUtE(Invertible):
             ("random" if self.shrinkage else "alternate") if self.rotation == "auto" else self.rotation
         )
 
-    def _push(self, X: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _push(self, X: NDArray[Any], k: NDArray[np.int64]) -> NDArray[np.floating]:
         return self.flow_.push(X, k, n_threads=self.n_threads)
 
-    def _pull(self, Q: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _pull(self, Q: NDArray[Any], k: NDArray[np.int64]) -> NDArray[np.floating]:
         return self.flow_.pull(Q, k, n_threads=self.n_threads)
 
-    def _move(self, X: NDArray, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _move(self, X: NDArray[Any], source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
         out = self._push(X, source)
         self.flow_.pull(out, target, n_threads=self.n_threads, out=out)
         if self.keep_norm:

@@ -126,7 +126,7 @@ class RBIG(Estimator):
         self._remember_rows(X, digest_of_rows(X))
         return self
 
-    def _reductions(self, X: NDArray) -> NDArray[np.float64]:
+    def _reductions(self, X: NDArray[Any]) -> NDArray[np.float64]:
         # For any law, a layer's gain in mean log-density equals its reduction of the negentropy.
         now, out = X, []
         for t in range(self.flow_.n_layers):
@@ -140,7 +140,7 @@ class RBIG(Estimator):
         """Map rows to the Gaussian."""
         return self._apply("transform", X)
 
-    def _transform(self, X: NDArray) -> NDArray[np.floating]:
+    def _transform(self, X: NDArray[Any]) -> NDArray[np.floating]:
         return self.flow_.push(X, 0, n_threads=self.n_threads)
 
     def _transform_with(self, ops: Any, x: Any) -> Any:
@@ -150,7 +150,7 @@ class RBIG(Estimator):
         """Undo `transform`."""
         return self._apply("inverse_transform", Q, erased=True)
 
-    def _inverse_transform(self, Q: NDArray) -> NDArray[np.floating]:
+    def _inverse_transform(self, Q: NDArray[Any]) -> NDArray[np.floating]:
         return self.flow_.pull(Q, 0, n_threads=self.n_threads)
 
     def _inverse_transform_with(self, ops: Any, q: Any) -> Any:
@@ -160,7 +160,7 @@ class RBIG(Estimator):
         """Log-density of each row, in nats."""
         return self._apply("score_samples", to_host(X), one_each=True)
 
-    def _score_samples(self, X: NDArray) -> NDArray[np.float64]:
+    def _score_samples(self, X: NDArray[Any]) -> NDArray[np.float64]:
         q, logdet = self.flow_.push_with_logdet(X, 0, n_threads=self.n_threads)
         return logdet - 0.5 * (q.astype(np.float64) ** 2).sum(axis=1) - 0.5 * q.shape[1] * np.log(2 * np.pi)
 
