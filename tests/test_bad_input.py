@@ -645,9 +645,7 @@ def test_the_warning_begins_below_twenty_rows_a_column(n_columns: int) -> None:
     x = rng.standard_normal((len(z), n_columns))
     model = MUtE(1, router=None, diagnostics=False)
     model.fit(x, z)  # enough: a warning would be an error here
-    with pytest.warns(
-        WeakResultWarning, match=rf"class 'few' has {n - 1} rows for {n_columns} columns.*\({n}\).*leak"
-    ):
+    with pytest.warns(WeakResultWarning, match=rf"class 'few' has {n - 1} rows for {n_columns} columns.*\({n}\).*leak"):
         model.fit(x[:-1], z[:-1])
 
 
