@@ -308,7 +308,7 @@ class MUtE(Invertible):
         return scan.sha256
 
     def _learn_from(self, rows: ChunkStore, scan: FirstScan, routing: Routing | None = None) -> None:
-        """FitPlan the fit, train a router if none is given, fit the layers and diagnose them."""
+        """Plan the fit, train a router if none is given, fit the layers and diagnose them."""
         seed = self._seed()
         checkpoint = None if self.resume is None else Checkpoint(self.resume, self._identity(rows, scan), seed)
         # The layers have their own random numbers, so that they do not depend on what else is drawn.

@@ -314,3 +314,9 @@ def test_what_comes_in_blocks() -> None:
 def test_an_iterator_of_large_blocks_is_known_as_the_rows_of_the_fit(fitted: MUtE) -> None:
     with pytest.raises(MuteError, match="the very rows that the eraser was fitted on"):
         audit(fitted, iter([X[:4001], X[4001:]]), Z, adversaries=["logistic"])
+
+
+def test_no_blocks_at_all_are_refused(fitted: MUtE) -> None:
+    for call in (fitted.route, fitted.flags):
+        with pytest.raises(MuteError, match="X gives no blocks of rows; give at least one block"):
+            call(iter([]))

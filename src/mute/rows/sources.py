@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -17,7 +17,15 @@ from mute.rows.stores import ChunkStore, FileStore, MemoryStore, SpooledRows, sc
 from mute.rows.streams import BlockStream, MappedMatrix
 from mute.rows.validation import LabelEncoder, check_length, concept_of, one_per_row
 
-__all__ = ["fits_in_memory", "in_memory", "open_block_store", "over_blocks", "read_blocks", "refuse_iterator"]
+__all__ = [
+    "fits_in_memory",
+    "in_memory",
+    "join_blocks",
+    "open_block_store",
+    "over_blocks",
+    "read_blocks",
+    "refuse_iterator",
+]
 
 _BLOCK = 8 * CHUNK_ROWS
 
@@ -101,9 +109,17 @@ def read_blocks(X: Any) -> Iterator[NDArray]:
     return X.row_blocks(_BLOCK) if hasattr(X, "row_blocks") else iter(X)
 
 
+def join_blocks(blocks: Iterable[NDArray]) -> NDArray:
+    """Blocks, or what was made of each, as one array."""
+    parts = list(blocks)
+    if not parts:
+        raise MuteError("X gives no blocks of rows; give at least one block")
+    return np.concatenate(parts)
+
+
 def in_memory(X: Any) -> Any:
     """Rows that come in blocks as one array; others as they are."""
-    return np.concatenate(list(read_blocks(X))) if come_in_blocks(X) else X
+    return join_blocks(read_blocks(X)) if come_in_blocks(X) else X
 
 
 def over_blocks(estimator: Any, method: str, X: Any, **labels: Any) -> Any:
