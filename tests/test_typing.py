@@ -1,5 +1,6 @@
 """Type checkers and editors see the classes behind names that are imported when first used."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -49,3 +50,16 @@ def test_names_at_run_time() -> None:
         assert set(names) <= set(dir(module))
         with pytest.raises(AttributeError, match=f"module 'mute.{room}' has no attribute 'Nobody'"):
             _ = module.Nobody
+
+
+def test_any_stands_alone_only_with_its_reason() -> None:
+    """A bare `Any` says nothing: it is one of the names of `mute.typing`, or its line says why."""
+    package = Path(mute.__file__).parent
+    unexplained = []
+    for path in sorted(package.rglob("*.py")):
+        lines = path.read_text().splitlines()
+        for node in ast.walk(ast.parse("\n".join(lines))):
+            kind = getattr(node, "returns" if isinstance(node, ast.FunctionDef) else "annotation", None)
+            if isinstance(kind, ast.Name) and kind.id == "Any" and "# Any: " not in lines[kind.lineno - 1]:
+                unexplained.append(f"{path.relative_to(package)}:{kind.lineno}")
+    assert not unexplained, "\n".join(unexplained)

@@ -34,10 +34,11 @@ WHAT = {
     "storage": "safetensors, atomic files",
     "rows": "checks, chunks, stores, threads",
     "errors": "one error, one warning",
+    "typing": "names of types",
 }
 # Neighbouring levels that are read as one floor of the house.
 FLOORS = [
-    ["errors"], ["rows", "storage", "tables"], ["flow"], ["estimators"], ["eraser", "rbig"],
+    ["errors", "typing"], ["rows", "storage", "tables"], ["flow"], ["estimators"], ["eraser", "rbig"],
     ["distill", "steering", "rivals"], ["torch", "export", "evaluation"], ["text", "datasets"], ["paper"], ["cli"],
 ]  # fmt: skip
 COLORS = ["#e8edf3", "#dbe7f4", "#fbe3c8", "#f4ecd2", "#f7cfa6", "#e3eed9", "#dcefe9", "#eee3f1", "#f1dfe4", "#e6e6e6"]

@@ -34,6 +34,7 @@ from mute.rows.sources import in_memory
 from mute.rows.stores import ChunkStore, open_store
 from mute.rows.threads import resolve_threads
 from mute.rows.validation import check_rows, check_whole_number, warn_of_few_rows
+from mute.typing import Array, Classifier, Constraints, Json, LabelsLike, Ops, RowsLike, Seed, Value
 
 __all__ = ["Flags", "MUtE"]
 
@@ -68,7 +69,7 @@ class Routing:
     """A router, the numbers of its training rows, their routes by cross-validation, and the router's report."""
 
     known: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    router: Any = None
+    router: Classifier = None
     routes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     report: RoutingReport | None = None
 
@@ -199,7 +200,7 @@ class MUtE(Invertible):
     """
 
     fits_on_blocks = True
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[Constraints] = {
         "n_iterations": [*COUNT, *one_of("auto")],
         "max_iterations": COUNT,
         "shrinkage": FLAG,
@@ -208,7 +209,7 @@ class MUtE(Invertible):
         "validation_fraction": BETWEEN_0_AND_1,
         "n_threads": COUNT_OR_NONE,
     }
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+    PRESETS: ClassVar[dict[str, Json]] = {
         f"paper-{data}": {
             "n_iterations": layers,
             "shrinkage": False,
@@ -233,7 +234,7 @@ class MUtE(Invertible):
         n_iterations: int | str = "auto",
         *,
         max_iterations: int = 100,
-        router: Any = "mlp",
+        router: Classifier = "mlp",
         shrinkage: bool = True,
         rotation: str = "auto",
         marginal: str | Histogram | Quantile = "quantile",
@@ -243,7 +244,7 @@ class MUtE(Invertible):
         scratch: Any = "auto",
         resume: Any = None,
         n_threads: int | None = None,
-        random_state: Any = None,
+        random_state: Seed = None,
     ) -> None:
         self.n_iterations = n_iterations
         self.max_iterations = max_iterations
@@ -259,7 +260,9 @@ class MUtE(Invertible):
         self.n_threads = n_threads
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, *, concept: Any = None, unlabelled: Any = None) -> Self:
+    def fit(
+        self, X: RowsLike, y: LabelsLike = None, *, concept: LabelsLike = None, unlabelled: RowsLike = None
+    ) -> Self:
         """Learn the maps.
 
         Parameters
@@ -300,7 +303,7 @@ class MUtE(Invertible):
             self._remember_rows(X, sha256, class_rows=counts, unlabelled=len(more))
         return self
 
-    def _learn(self, X: NDArray[Any], z: NDArray[Any], routing: Routing | None = None) -> str:
+    def _learn(self, X: Array, z: Array, routing: Routing | None = None) -> str:
         rows = open_store(X, z, self.scratch, resolve_threads(self.n_threads))
         with closing(rows):
             scan = rows.reduce(FirstScan(X.shape[1], len(self._encoder), digest=True))
@@ -361,7 +364,7 @@ class MUtE(Invertible):
                 sets[name] = samples.x[chosen], samples.z[chosen], route[chosen], seen
         return diagnose(self.flow_, sets, self._encoder.classes, rng, self.n_threads)
 
-    def _identity(self, rows: ChunkStore, scan: FirstScan) -> dict[str, Any]:
+    def _identity(self, rows: ChunkStore, scan: FirstScan) -> Json:
         """What two fits must have in common for one to continue the other."""
         import mute
 
@@ -420,13 +423,13 @@ class MUtE(Invertible):
             ("random" if self.shrinkage else "alternate") if self.rotation == "auto" else self.rotation
         )
 
-    def _push(self, X: NDArray[Any], k: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _push(self, X: Array, k: NDArray[np.int64]) -> NDArray[np.floating]:
         return self.flow_.push(X, k, n_threads=self.n_threads)
 
-    def _pull(self, Q: NDArray[Any], k: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _pull(self, Q: Array, k: NDArray[np.int64]) -> NDArray[np.floating]:
         return self.flow_.pull(Q, k, n_threads=self.n_threads)
 
-    def _move(self, X: NDArray[Any], source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _move(self, X: Array, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
         out = self._push(X, source)
         self.flow_.pull(out, target, n_threads=self.n_threads, out=out)
         if self.keep_norm:
@@ -434,20 +437,20 @@ class MUtE(Invertible):
             out *= np.linalg.norm(X, axis=1, keepdims=True) / np.maximum(now, np.finfo(out.dtype).tiny)
         return out
 
-    def push_with(self, ops: Any, x: Any, k: Any) -> Any:
+    def push_with(self, ops: Ops, x: Value, k: Value) -> Value:
         return self.flow_.push_with(ops, x, k)
 
-    def pull_with(self, ops: Any, q: Any, k: Any) -> Any:
+    def pull_with(self, ops: Ops, q: Value, k: Value) -> Value:
         return self.flow_.pull_with(ops, q, k)
 
-    def move_with(self, ops: Any, x: Any, source: Any, target: Any) -> Any:
+    def move_with(self, ops: Ops, x: Value, source: Value, target: Value) -> Value:
         out = self.flow_.pull_with(ops, self.flow_.push_with(ops, x, source), target)
         if not self.keep_norm:
             return out
         limits = np.finfo(ops.precision)
         return out * (ops.norm(x) / ops.clip(ops.norm(out), float(limits.tiny), float(limits.max)))
 
-    def adapt(self, X: Any, concept: Any = None) -> Self:
+    def adapt(self, X: RowsLike, concept: LabelsLike = None) -> Self:
         """Remove the residual leak of a fixed set of rows, up to second moments.
 
         Use this method if you have every row that you will publish. Unseen rows leak the noise of the maps. Training
@@ -501,7 +504,7 @@ class MUtE(Invertible):
             short.diagnostics_ = replace(self.diagnostics_, figures=self.diagnostics_.figures[:, :n])
         return short
 
-    def flags(self, X: Any, concept: Any = None, *, margin: float = 0.2) -> Flags:
+    def flags(self, X: RowsLike, concept: LabelsLike = None, *, margin: float = 0.2) -> Flags:
         """Flag rows outside the range of the training rows, and rows whose router margin is below `margin`."""
         check_is_fitted(self)
         X = check_rows(self, in_memory(X))
@@ -521,7 +524,7 @@ class MUtE(Invertible):
             lead = np.full(len(X), np.nan) if chances is None else margins(chances)
         return Flags(outside, lead < margin, lead)
 
-    def diagnose(self, X: Any, concept: Any) -> Diagnostics:
+    def diagnose(self, X: RowsLike, concept: LabelsLike) -> Diagnostics:
         """The figures of `diagnostics_` for other rows, which are named "held-out"."""
         check_is_fitted(self)
         X = check_rows(self, in_memory(X))

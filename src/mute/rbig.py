@@ -18,6 +18,7 @@ from mute.flow.rotations import make_rotation
 from mute.rows.detect import come_in_blocks, to_host
 from mute.rows.threads import resolve_threads
 from mute.rows.validation import check_parameters, check_rows, check_whole_number
+from mute.typing import Array, Constraints, LabelsLike, Ops, RowsLike, Seed, Value
 
 __all__ = ["RBIG"]
 
@@ -77,7 +78,7 @@ class RBIG(Estimator):
     (3, 2)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_iterations": COUNT, "n_threads": COUNT_OR_NONE}
+    _parameter_constraints: ClassVar[Constraints] = {"n_iterations": COUNT, "n_threads": COUNT_OR_NONE}
     _STORED: ClassVar[dict[str, str]] = {"flow_": "flow T 1 D", "reductions_": "T as reductions"}
 
     def __init__(
@@ -87,7 +88,7 @@ class RBIG(Estimator):
         rotation: str = "alternate",
         marginal: str | Histogram | Quantile = "quantile",
         n_threads: int | None = None,
-        random_state: Any = None,
+        random_state: Seed = None,
     ) -> None:
         self.n_iterations = n_iterations
         self.rotation = rotation
@@ -95,14 +96,14 @@ class RBIG(Estimator):
         self.n_threads = n_threads
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: RowsLike, y: LabelsLike = None) -> Self:
         """Fit the layers on `X` (n, D); `y` is ignored."""
         if come_in_blocks(X):
             raise MuteError("RBIG needs all rows in memory; give an array, such as X.to_numpy() or X.compute()")
         with self._all_or_nothing():
             return self._fit(X)
 
-    def _fit(self, X: Any) -> Self:
+    def _fit(self, X: RowsLike) -> Self:
         marginal, rotation = make_marginal(self.marginal), make_rotation(self.rotation)
         check_parameters(self)
         X = check_rows(self, X, reset=True)
@@ -126,7 +127,7 @@ class RBIG(Estimator):
         self._remember_rows(X, digest_of_rows(X))
         return self
 
-    def _reductions(self, X: NDArray[Any]) -> NDArray[np.float64]:
+    def _reductions(self, X: Array) -> NDArray[np.float64]:
         # For any law, a layer's gain in mean log-density equals its reduction of the negentropy.
         now, out = X, []
         for t in range(self.flow_.n_layers):
@@ -136,39 +137,39 @@ class RBIG(Estimator):
             now = after
         return np.array(out)
 
-    def transform(self, X: Any) -> NDArray[np.floating]:
+    def transform(self, X: RowsLike) -> NDArray[np.floating]:
         """Map rows to the Gaussian."""
         return self._apply("transform", X)
 
-    def _transform(self, X: NDArray[Any]) -> NDArray[np.floating]:
+    def _transform(self, X: Array) -> NDArray[np.floating]:
         return self.flow_.push(X, 0, n_threads=self.n_threads)
 
-    def _transform_with(self, ops: Any, x: Any) -> Any:
+    def _transform_with(self, ops: Ops, x: Value) -> Value:
         return ops.flow_module(self.flow_).push(x, 0)
 
     def inverse_transform(self, Q: Any) -> NDArray[np.floating]:
         """Undo `transform`."""
         return self._apply("inverse_transform", Q, erased=True)
 
-    def _inverse_transform(self, Q: NDArray[Any]) -> NDArray[np.floating]:
+    def _inverse_transform(self, Q: Array) -> NDArray[np.floating]:
         return self.flow_.pull(Q, 0, n_threads=self.n_threads)
 
-    def _inverse_transform_with(self, ops: Any, q: Any) -> Any:
+    def _inverse_transform_with(self, ops: Ops, q: Value) -> Value:
         return ops.flow_module(self.flow_).pull(q, 0)
 
-    def score_samples(self, X: Any) -> NDArray[np.float64]:
+    def score_samples(self, X: RowsLike) -> NDArray[np.float64]:
         """Log-density of each row, in nats."""
         return self._apply("score_samples", to_host(X), one_each=True)
 
-    def _score_samples(self, X: NDArray[Any]) -> NDArray[np.float64]:
+    def _score_samples(self, X: Array) -> NDArray[np.float64]:
         q, logdet = self.flow_.push_with_logdet(X, 0, n_threads=self.n_threads)
         return logdet - 0.5 * (q.astype(np.float64) ** 2).sum(axis=1) - 0.5 * q.shape[1] * np.log(2 * np.pi)
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: RowsLike, y: LabelsLike = None) -> float:
         """Mean log-density of the rows."""
         return float(self.score_samples(X).mean())
 
-    def sample(self, n_samples: int = 1, random_state: Any = None) -> NDArray[np.floating]:
+    def sample(self, n_samples: int = 1, random_state: Seed = None) -> NDArray[np.floating]:
         """Draw rows from the fitted law."""
         check_is_fitted(self)
         check_whole_number("n_samples", n_samples)

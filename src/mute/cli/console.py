@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from mute.errors import MuteError, WeakResultWarning
+from mute.typing import Json, Method
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -110,7 +111,7 @@ def print_table(
     out.print(table, soft_wrap=False)
 
 
-def on_terminal(quiet: bool) -> dict[str, Any]:
+def on_terminal(quiet: bool) -> Json:
     """Settings of a progress bar: it goes to the terminal only, never into a log, and leaves nothing behind."""
     from rich.console import Console
 
@@ -143,7 +144,7 @@ def progress_bar(quiet: bool, step: str = "") -> Iterator[Callable[..., None]]:
 
 
 @contextmanager
-def fit_progress(estimator: Any, quiet: bool) -> Iterator[None]:
+def fit_progress(estimator: Method, quiet: bool) -> Iterator[None]:
     """A bar over the layers or epochs of a fit."""
     with progress_bar(quiet, "fit") as report:
         estimator.set_callbacks(lambda step, done, total: report(f"{step}s", done, total))
@@ -188,7 +189,7 @@ def notes_shown(out: Console) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def parse_settings(pairs: list[str] | None) -> dict[str, Any]:
+def parse_settings(pairs: list[str] | None) -> Json:
     """The values of --set: JSON where it is JSON, else text."""
     import json
 
@@ -231,7 +232,7 @@ def open_with_labels(x: str, *specs: str | None) -> tuple[Any, ...]:
     return matrix, *labels
 
 
-def check_columns(x: str, matrix: Any, eraser: Any) -> None:
+def check_columns(x: str, matrix: Any, eraser: Method) -> None:
     """Refuse rows that have another width than the training rows."""
     if matrix.shape[1] != eraser.n_features_in_:
         raise MuteError(f"{x} has {matrix.shape[1]} columns, the model was fitted on {eraser.n_features_in_}")
@@ -245,7 +246,7 @@ def label_of(classes: Any, text: Any, name: str) -> Any:
     raise MuteError(f"{name} {text!r} is no label of the model; its labels: {', '.join(map(str, classes))}")
 
 
-def print_summary(out: Console, eraser: Any) -> None:
+def print_summary(out: Console, eraser: Method) -> None:
     """Print the classes, and the errors of the router on held-out rows."""
     if not hasattr(eraser, "classes_"):
         return

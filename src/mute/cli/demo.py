@@ -10,6 +10,7 @@ import typer
 
 from mute.cli import console
 from mute.errors import MuteError, missing_extra
+from mute.typing import Method
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,7 +57,7 @@ def demo(
 
     out.rule("2. fit and erase")
     start = time.perf_counter()
-    eraser: Any = MUtE(random_state=0)
+    eraser: Method = MUtE(random_state=0)
     with console.warnings_shown(out), console.fit_progress(eraser, quiet):
         eraser.fit(train.X, train.z)
     eraser.save(output / "gender.safetensors")

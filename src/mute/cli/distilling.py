@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from mute.cli import console
 from mute.errors import MuteError
+from mute.typing import Json
 
 __all__ = ["commands"]
 
@@ -93,7 +94,7 @@ def export(
         matrix = open_matrix(check)
         console.check_columns(check, matrix, eraser)
         rows = next(iter(matrix.row_blocks(1000)))
-    settings: dict[str, Any] = {"counterfactual": counterfactual, "concept": concept, "check": rows}
+    settings: Json = {"counterfactual": counterfactual, "concept": concept, "check": rows}
     if kind == ".onnx":
         gap = to_onnx(eraser, output, quantize=quantize, **settings)
     else:

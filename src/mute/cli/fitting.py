@@ -13,6 +13,7 @@ import typer
 
 from mute.cli import console
 from mute.errors import MuteError
+from mute.typing import Json, LabelsLike, Method
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,7 +98,7 @@ def fit(
     check_target(output)
     if iterations not in (None, "auto") and not str(iterations).isdecimal():
         raise MuteError(f"--iterations must be auto or a whole number, not {iterations!r}")
-    given: dict[str, Any] = {
+    given: Json = {
         "n_iterations": int(iterations) if iterations and iterations != "auto" else iterations,
         "router": router,
         "marginal": MUtE.PRESETS["paper-text"]["marginal"] if marginal == "paper" else marginal,
@@ -149,7 +150,7 @@ def fit(
 
 
 @contextmanager
-def _rows_for(eraser: Any, matrix: Matrix, dask: str | None) -> Iterator[Any]:
+def _rows_for(eraser: Method, matrix: Matrix, dask: str | None) -> Iterator[Any]:
     """The rows in the form that the method takes: on a cluster, block by block, or in memory."""
     if dask is None:
         yield matrix if eraser.fits_on_blocks else matrix.to_numpy()
@@ -217,14 +218,14 @@ def counterfactual(
     if label is None and not names_files(to):
         raise MuteError(f"--to {to!r} is neither a label of the model nor a file; its labels: {', '.join(known)}")
 
-    def work(rows: np.ndarray, z: Any, targets: Any) -> np.ndarray:
+    def work(rows: np.ndarray, z: LabelsLike, targets: LabelsLike) -> np.ndarray:
         return eraser.counterfactual(rows, label if targets is None else targets, concept=z)
 
     _stream(eraser, x, output, [concept, to if label is None else None], "moving rows", quiet, work)
 
 
 def _stream(
-    eraser: Any, x: str, output: Path, specs: list[str | None], step: str, quiet: bool,
+    eraser: Method, x: str, output: Path, specs: list[str | None], step: str, quiet: bool,
     work: Callable[..., np.ndarray],
 ) -> None:  # fmt: skip
     """Read rows and labels, `work` on them and write them, block by block."""

@@ -10,6 +10,7 @@ import typer
 
 from mute.cli import console
 from mute.errors import MuteError
+from mute.typing import Json
 
 __all__ = ["EXIT_CODES", "commands"]
 
@@ -124,7 +125,7 @@ def compare(
     console.wrote(out, output)
 
 
-def _panel(adversaries: str, max_leak: float, most_rows: int) -> dict[str, Any]:
+def _panel(adversaries: str, max_leak: float, most_rows: int) -> Json:
     names = adversaries if adversaries == "all" else adversaries.split(",")
     return {"adversaries": names, "max_leak": max_leak, "most_rows": most_rows}
 

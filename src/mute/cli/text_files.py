@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mute.cli.console import label_of
 from mute.datasets import read_pickle
@@ -21,6 +20,7 @@ from mute.tables.columns import check_unique, delimited_rows, import_arrow
 from mute.tables.readers import pick, readable
 from mute.tables.specs import locate
 from mute.text import Counterfactuals
+from mute.typing import Array
 
 __all__ = [
     "check_output", "labels_for", "one_line", "read_concept", "read_corpus", "read_texts", "read_words", "write_texts",
@@ -59,7 +59,7 @@ def read_corpus(path: Path, column: str) -> list[str]:
     return read_texts(f"{path}:{column}")
 
 
-def read_concept(path: Path, column: str) -> NDArray[Any]:
+def read_concept(path: Path, column: str) -> Array:
     """The labels of one column of a table."""
     if path.suffix.lower() != ".jsonl":
         return read_labels(f"{path}:{column}")
@@ -76,7 +76,7 @@ def _check_values(spec: str, values: Sequence[Any], is_fine: Callable[[Any], boo
             )
 
 
-def labels_for(classes: NDArray[Any], path: Path, given: str, name: str) -> Any:
+def labels_for(classes: Array, path: Path, given: str, name: str) -> Any:
     """One label of the model for all texts, or a list of labels from a column of the table."""
     if given in map(str, classes):
         return label_of(classes, given, name)
@@ -89,7 +89,7 @@ def labels_for(classes: NDArray[Any], path: Path, given: str, name: str) -> Any:
     return [labels[value] for value in values.tolist()]
 
 
-def read_words(path: Path, classes: NDArray[Any]) -> dict[Any, set[str]]:
+def read_words(path: Path, classes: Array) -> dict[Any, set[str]]:
     """The words of each class, from JSON like ``{"male": ["he", ...], "female": ["she", ...]}``."""
     if not path.is_file():
         raise MuteError(f"--words {path} does not exist: give a JSON file of lists of words by label")

@@ -1,9 +1,12 @@
 """What can be fetched and prepared: packages as they were published, and what is made of them (``catalogue.json``)."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any
+
+from mute.typing import Json
 
 __all__ = ["MPNET_FILES", "PREPARED", "SOURCES", "File", "Preparation", "Source"]
 
@@ -69,7 +72,7 @@ class Preparation:
     provenance: dict[str, str] = field(default_factory=dict)
 
 
-_CATALOGUE: dict[str, Any] = json.loads((files("mute.datasets") / "catalogue.json").read_text(encoding="utf-8"))
+_CATALOGUE: Json = json.loads((files("mute.datasets") / "catalogue.json").read_text(encoding="utf-8"))
 
 SOURCES = {
     key: Source(**entry | {"files": tuple(File(**file) for file in entry["files"])})

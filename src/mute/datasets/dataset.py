@@ -1,15 +1,17 @@
 """The one shape in which every data set arrives."""
 
+from __future__ import annotations
+
 import copy
 import os
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.datasets.storage import read_dataset, write_dataset
 from mute.errors import MuteError
+from mute.typing import Array, Json
 
 __all__ = ["SPLITS", "Dataset"]
 
@@ -57,11 +59,11 @@ class Dataset:
     """
 
     X: NDArray[np.float32]
-    z: NDArray[Any]
+    z: Array
     names: NDArray[np.str_]
     split: NDArray[np.str_]
-    y: NDArray[Any] | None = None
-    provenance: dict[str, Any] = field(default_factory=dict)
+    y: Array | None = None
+    provenance: Json = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         try:
@@ -93,7 +95,7 @@ class Dataset:
         counts = "".join(f"; {name}: {_counts(getattr(self, name))}" for name in columns)
         return f"Dataset({len(self)} x {self.X.shape[1]}{counts})"
 
-    def rows(self, split: str) -> "Dataset":
+    def rows(self, split: str) -> Dataset:
         """Return one part of the data as a data set of its own.
 
         Parameters
@@ -130,12 +132,12 @@ class Dataset:
         write_dataset(self, path)
 
     @staticmethod
-    def open(path: str | os.PathLike[str]) -> "Dataset":
+    def open(path: str | os.PathLike[str]) -> Dataset:
         """Read a data set that `save` wrote; a file that is damaged or something else is refused."""
         return read_dataset(path)
 
 
-def _counts(labels: NDArray[Any], shown: int = 5) -> str:
+def _counts(labels: Array, shown: int = 5) -> str:
     """How often each label occurs; a long list is cut so that the repr stays on one line."""
     values, counts = np.unique(labels, return_counts=True)
     text = ", ".join(f"{value} {count}" for value, count in zip(values[:shown], counts[:shown], strict=True))

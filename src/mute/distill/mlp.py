@@ -29,12 +29,13 @@ from mute.estimators.settings import FLAG, at_least
 from mute.estimators.training import device_of
 from mute.flow.ops import NumpyOps, in_blocks
 from mute.flow.routing import NetworkRouter
+from mute.typing import Array, Constraints, Json, Method, Ops, Value
 
 __all__ = ["MLPSurrogate"]
 
 # Directions with less than this share of the largest variance are not whitened: they would be noise blown up.
 _LEAST_VARIANCE = 1e-6
-_PAPER: dict[str, Any] = {"skip": False, "augment": 0, "batch_size": 2048, "weight_decay": 1e-2, "fall": False}
+_PAPER: Json = {"skip": False, "augment": 0, "batch_size": 2048, "weight_decay": 1e-2, "fall": False}
 
 
 @dataclass(eq=False, repr=False)
@@ -127,13 +128,13 @@ class MLPSurrogate(Trained):
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[Constraints] = {
         **Trained._parameter_constraints,
         "n_layers": at_least(2),
         "skip": FLAG,
         "fall": FLAG,
     }
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+    PRESETS: ClassVar[dict[str, Json]] = {
         "paper": {**_PAPER, "patience": 1500},
         "authors": {**_PAPER, "n_layers": 3, "epochs": 10, "patience": 50},
         "fast": {"n_layers": 3},
@@ -147,7 +148,7 @@ class MLPSurrogate(Trained):
     skip: bool = True
     fall: bool = True
 
-    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
+    def _learn(self, X: Array, z: Array) -> None:
         import torch
 
         d, rng = X.shape[1], self._generator()
@@ -196,7 +197,7 @@ class MLPSurrogate(Trained):
             self.fidelity_["mse_class_affine"] = before
 
     def _learn_skip(
-        self, teacher: Any, X: NDArray[Any], Q: NDArray[Any], learn: NDArray[np.int64], learned: Pairs
+        self, teacher: Method, X: Array, Q: Array, learn: NDArray[np.int64], learned: Pairs
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
         """The affine maps that the network is added to, and which of them each row takes."""
         d = X.shape[1]
@@ -213,11 +214,11 @@ class MLPSurrogate(Trained):
         offsets[np.bincount(k[learn], minlength=len(offsets)) == 0] = b
         return k, matrices, offsets
 
-    def _initial(self, n_inputs: int, d: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+    def _initial(self, n_inputs: int, d: int, rng: np.random.Generator) -> dict[str, Array]:
         """Xavier's weights for tanh; with `skip`, a last layer of zeros, so that the affine copy is the beginning."""
         width = self.width or 2 * d
         widths = [n_inputs, *[width] * (self.n_layers - 1), d]
-        weights: dict[str, NDArray[Any]] = {}
+        weights: dict[str, Array] = {}
         for i, (m, n) in enumerate(pairwise(widths)):
             last = i == self.n_layers - 1
             limit = 0.0 if last and self.skip else np.sqrt(6 / (m + n))
@@ -227,20 +228,20 @@ class MLPSurrogate(Trained):
                 weights |= {f"layer{i}_gain": np.ones(n), f"layer{i}_offset": np.zeros(n)}
         return weights
 
-    def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
+    def _erase(self, X: Array) -> NDArray[np.floating]:
         return in_blocks(lambda rows: self.erase_with(NumpyOps(X.dtype), rows), X)
 
-    def erase_with(self, ops: Any, x: Any) -> Any:
+    def erase_with(self, ops: Ops, x: Value) -> Value:
         out = self._affine_of(ops, x)
         return out + _network(ops, x, self.weights_) if "layer0_weight" in self.weights_ else out
 
-    def _affine_of(self, ops: Any, x: Any) -> Any:
+    def _affine_of(self, ops: Ops, x: Value) -> Value:
         """What the network is added to."""
         if "matrices" not in self.weights_:
             return ops.array("offset", self.weights_["offsets"][0])
         k = ops.argmax(self.router_.run_with(ops, x, "router")) if self.router_ is not None else None
 
-        def work(rows: Any, c: int) -> Any:
+        def work(rows: Value, c: int) -> Value:
             matrix, offset = self.weights_["matrices"][c], self.weights_["offsets"][c]
             return ops.linear(rows, ops.array(f"matrix{c}", matrix), ops.array(f"offset{c}", offset))
 
@@ -261,17 +262,17 @@ class MLPSurrogate(Trained):
 
 
 def _affine(
-    X: NDArray[Any], k: NDArray[np.int64], matrices: NDArray[np.float64], offsets: NDArray[np.float64]
+    X: Array, k: NDArray[np.int64], matrices: NDArray[np.float64], offsets: NDArray[np.float64]
 ) -> NDArray[np.floating]:
     """The affine map of each row's class."""
     return NumpyOps(np.float64).by_class(lambda rows, c: rows @ matrices[c] + offsets[c], X, k, len(matrices))
 
 
-def _depth(weights: dict[str, NDArray[Any]]) -> int:
+def _depth(weights: dict[str, Array]) -> int:
     return sum(name.endswith("_weight") for name in weights)
 
 
-def _network(ops: Any, x: Any, weights: dict[str, NDArray[Any]]) -> Any:
+def _network(ops: Ops, x: Value, weights: dict[str, Array]) -> Value:
     """The network as arithmetic on values of `ops`."""
     n_layers = _depth(weights)
     for i in range(n_layers):

@@ -21,6 +21,7 @@ from mute.estimators.settings import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, POSITIV
 from mute.estimators.training import GradientTrained, descent, device_of, require_torch, seeded
 from mute.flow.ops import TorchOps
 from mute.rows.validation import LabelEncoder, concept_of
+from mute.typing import Array, Constraints, Foreign, Json, LabelsLike, Method, RowsLike, Seed
 
 __all__ = [
     "RIDGE",
@@ -55,7 +56,7 @@ class Surrogate(ConceptEstimator):
     A fitted teacher with a router needs no labels: each row then counts as the class that the router chooses.
     """
 
-    teacher: Any
+    teacher: Method
     _TEACHERS: tuple[type, str] = (ConceptEstimator, "an eraser")
 
     def _check_settings(self) -> None:
@@ -79,13 +80,13 @@ class Surrogate(ConceptEstimator):
             return False
         return True
 
-    def _fit(self, X: Any, y: Any, concept: Any, **labels: Any) -> Self:
+    def _fit(self, X: RowsLike, y: LabelsLike, concept: LabelsLike, **labels: LabelsLike) -> Self:
         super()._fit(X, y, concept, **labels)
         if self._is_taught():
             self.fitted_on_["teacher"] = {"kind": type(self.teacher).__name__, **self.teacher.fitted_on_}
         return self
 
-    def _read_concept(self, X: NDArray[Any], y: Any, concept: Any) -> NDArray[Any]:
+    def _read_concept(self, X: Array, y: LabelsLike, concept: LabelsLike) -> Array:
         """Codes of the labels; without labels the router's choice, or no columns if the teacher uses no classes."""
         if not self._is_taught():
             return super()._read_concept(X, y, concept)
@@ -103,7 +104,7 @@ class Surrogate(ConceptEstimator):
             raise MuteError("the teacher has no router, so it needs concept=, one label for each row")
         return teacher.router_.predict(X)
 
-    def _fitted_teacher(self, X: NDArray[Any], z: NDArray[np.int64], rng: np.random.Generator) -> Any:
+    def _fitted_teacher(self, X: Array, z: NDArray[np.int64], rng: np.random.Generator) -> Any:
         """The teacher, if it is fitted; else a clone of it, fitted on these rows."""
         seed = int(rng.integers(2**31 - 1))
         if self._is_taught():
@@ -115,14 +116,14 @@ class Surrogate(ConceptEstimator):
             teacher.set_params(random_state=seed)
         return teacher.fit(X, self.classes_[z])
 
-    def _learn_router_of(self: Any, teacher: Any, X: NDArray[Any], z: NDArray[np.int64]) -> None:
+    def _learn_router_of(self: Any, teacher: Method, X: Array, z: NDArray[np.int64]) -> None:
         """The teacher's router, if the settings ask for it, or one of its own."""
         if self.router == "teacher":
             self.router_, self.routing_ = teacher.router_, teacher.routing_
         else:
             self._learn_router(X, z)
 
-    def _to_artifact(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def _to_artifact(self) -> tuple[dict[str, Array], Json]:
         bare = copy(self)
         bare.teacher = None  # a file contains no other estimators
         return super(Surrogate, bare)._to_artifact()
@@ -135,12 +136,12 @@ def check_every_class(k: NDArray[np.int64], classes: Sequence[Any]) -> None:
         raise MuteError(f"no row is of class {classes[missing[0]]!r}, so its map cannot be copied; give rows of it")
 
 
-def classes_for(teacher: Any, X: NDArray[Any], z: NDArray[Any]) -> NDArray[np.int64]:
+def classes_for(teacher: Method, X: Array, z: Array) -> NDArray[np.int64]:
     """The class whose map each row takes: the router's choice or, without a router, the label."""
     return z if teacher.router_ is None else teacher.router_.predict(X)
 
 
-def erased_by(teacher: Any, X: NDArray[Any], z: NDArray[Any]) -> NDArray[np.floating]:
+def erased_by(teacher: Method, X: Array, z: Array) -> NDArray[np.floating]:
     """The teacher's erased rows."""
     if isinstance(teacher, Conditional):
         return teacher.transform(X, concept=teacher.classes_[classes_for(teacher, X, z)])
@@ -148,7 +149,7 @@ def erased_by(teacher: Any, X: NDArray[Any], z: NDArray[Any]) -> NDArray[np.floa
 
 
 def made_rows(
-    teacher: Any, Q: NDArray[Any], n_classes: int, augment: int | str, rng: np.random.Generator
+    teacher: Method, Q: Array, n_classes: int, augment: int | str, rng: np.random.Generator
 ) -> tuple[NDArray[np.floating], NDArray[np.int64], NDArray[np.floating]]:
     """Further rows to learn from, their classes, and these rows erased, made by a fitted `Invertible` teacher.
 
@@ -183,7 +184,7 @@ class Pairs(NamedTuple):
     covariance: NDArray[np.float64]
 
     @classmethod
-    def gather(cls, blocks: Iterable[tuple[NDArray[Any], NDArray[Any]]], d: int) -> Pairs:
+    def gather(cls, blocks: Iterable[tuple[Array, Array]], d: int) -> Pairs:
         moments = Moments(1, 2 * d, "pooled")
         for x, y in blocks:
             # In double precision: a regression divides by the smallest variances.
@@ -217,7 +218,7 @@ class Pairs(NamedTuple):
         return float(np.trace(self.covariance[d:, d:]) + ((self.mean - learned.mean)[d:] ** 2).sum())
 
 
-def batches(X: NDArray[Any], Y: NDArray[Any], rows: NDArray[np.int64]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+def batches(X: Array, Y: Array, rows: NDArray[np.int64]) -> Iterator[tuple[Array, Array]]:
     """Blocks of the rows of both."""
     for start in range(0, len(rows), _BLOCK):
         part = rows[start : start + _BLOCK]
@@ -225,7 +226,7 @@ def batches(X: NDArray[Any], Y: NDArray[Any], rows: NDArray[np.int64]) -> Iterat
 
 
 def affine_by_class(
-    X: NDArray[Any], Q: NDArray[Any], rows: NDArray[np.int64], k: NDArray[np.int64], priors: NDArray[np.float64]
+    X: Array, Q: Array, rows: NDArray[np.int64], k: NDArray[np.int64], priors: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """For each class the affine map that best gives the rows of Q from those of X: matrices (K, D, D), offsets (K, D).
 
@@ -242,9 +243,7 @@ def affine_by_class(
     return matrices, offsets
 
 
-def row_by_row(
-    rows: NDArray[np.int64], work: Callable[[NDArray[np.int64]], NDArray[Any]], width: int
-) -> NDArray[np.float32]:
+def row_by_row(rows: NDArray[np.int64], work: Callable[[NDArray[np.int64]], Array], width: int) -> NDArray[np.float32]:
     """`work` on blocks of `rows`, in single precision."""
     out = np.empty((len(rows), width), np.float32)
     for start in range(0, len(rows), _BLOCK):
@@ -252,7 +251,7 @@ def row_by_row(
     return out
 
 
-def check_shapes(weights: dict[str, NDArray[Any]], expected: dict[str, tuple[int, ...]]) -> None:
+def check_shapes(weights: dict[str, Array], expected: dict[str, tuple[int, ...]]) -> None:
     """Refuse the weights of a file whose shapes do not fit together."""
     if {name: w.shape for name, w in weights.items()} != expected:
         raise MuteError("the shapes of its weights do not fit together")
@@ -279,7 +278,7 @@ class ParameterOps(TorchOps):
     """
 
     def __init__(
-        self, weights: dict[str, NDArray[Any]], device: Any, small: tuple[str, ...] = (), size: float = 1.0
+        self, weights: dict[str, Array], device: Foreign, small: tuple[str, ...] = (), size: float = 1.0
     ) -> None:
         super().__init__(np.float32)
         self.device = device
@@ -287,9 +286,9 @@ class ParameterOps(TorchOps):
         self.module = self.torch.nn.ParameterDict(
             {name: self.torch.nn.Parameter(super(ParameterOps, self).array(name, w)) for name, w in weights.items()}
         ).to(device)
-        self.constants: dict[str, Any] = {}
+        self.constants: Json = {}
 
-    def array(self, name: str, values: NDArray[Any]) -> Any:
+    def array(self, name: str, values: Array) -> Any:
         if name in self.module:
             return self.module[name] * self.size if name.endswith(self.small) else self.module[name]
         if name not in self.constants:
@@ -304,7 +303,7 @@ class ParameterOps(TorchOps):
         parts = [work(x[rows], c) for c, rows in enumerate(mine)]
         return self.torch.cat(parts)[self.torch.argsort(self.torch.cat(mine))]
 
-    def weights(self) -> dict[str, NDArray[Any]]:
+    def weights(self) -> dict[str, Array]:
         """The parameters as arrays."""
         return {name: self.array(name, np.empty(0)).detach().cpu().numpy().copy() for name in self.module}
 
@@ -313,7 +312,7 @@ class ParameterOps(TorchOps):
 class Trained(Surrogate, GradientTrained):
     """A surrogate with a network that torch trains."""
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[Constraints] = {
         **dict.fromkeys(("epochs", "patience", "validation_rows"), COUNT),
         "width": COUNT_OR_NONE,
         "batch_size": [*COUNT, *one_of("auto")],
@@ -322,7 +321,7 @@ class Trained(Surrogate, GradientTrained):
         "weight_decay": NOT_NEGATIVE,
     }
 
-    teacher: Any = None
+    teacher: Method = None
     _: KW_ONLY
     width: int | None = None
     augment: int | str = "auto"
@@ -333,7 +332,7 @@ class Trained(Surrogate, GradientTrained):
     patience: int = 20
     validation_rows: int = 2000
     device: str = "cpu"
-    random_state: Any = None
+    random_state: Seed = None
 
     def _check_settings(self) -> None:
         super()._check_settings()

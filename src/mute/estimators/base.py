@@ -33,6 +33,7 @@ from mute.rows.validation import (
     label_array,
     random_state_of,
 )
+from mute.typing import Constraints, Json, LabelsLike, Ops, RowsLike, Setting, Value
 
 __all__ = ["ConceptEstimator", "Estimator", "WithTask", "digest_of_rows"]
 
@@ -62,9 +63,9 @@ class Estimator(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     _callbacks: tuple[Callback, ...] = ()
 
     # The allowed values of each setting; `check_parameters` checks them before a fit.
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
+    _parameter_constraints: ClassVar[Constraints] = {}
 
-    def _remember_rows(self, X: Any, sha256: str, **more: Any) -> None:
+    def _remember_rows(self, X: RowsLike, sha256: str, **more: Setting) -> None:
         """Set `fitted_on_`: shape, dtype and hash of the training rows, and `more`, such as the rows of each class."""
         self.fitted_on_ = {
             "rows": X.shape[0],
@@ -74,7 +75,9 @@ class Estimator(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             **more,
         }
 
-    def _apply(self, name: str, X: Any, *, erased: bool = False, one_each: bool = False, **labels: Any) -> Any:
+    def _apply(
+        self, name: str, X: RowsLike, *, erased: bool = False, one_each: bool = False, **labels: LabelsLike
+    ) -> Any:
         """Run the row method `name` on any kind of rows; `one_each` if it returns one value for each row."""
         check_is_fitted(self)
         if come_in_blocks(X):
@@ -156,20 +159,20 @@ class ConceptEstimator(Estimator):
     - `PRESETS`, settings by name: those of the paper, and those of the method's authors for their data.
     """
 
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
+    PRESETS: ClassVar[dict[str, Json]] = {}
     # Whether `fit` accepts rows in blocks; `_learn_from` then learns from a store of rows.
     fits_on_blocks: ClassVar[bool] = False
     _LABELLED = True
 
     @classmethod
-    def from_preset(cls, name: str, **settings: Any) -> Self:
+    def from_preset(cls, name: str, **settings: Setting) -> Self:
         """An estimator with the settings of a preset (see ``PRESETS``), which `settings` override."""
         if name not in cls.PRESETS:
             known = ", ".join(cls.PRESETS) or "it has none"
             raise MuteError(f"{cls.__name__} has no preset {name!r}; known presets: {known}")
         return cls(**{**cls.PRESETS[name], **settings})
 
-    def fit(self, X: Any, y: Any = None, *, concept: Any = None) -> Self:
+    def fit(self, X: RowsLike, y: LabelsLike = None, *, concept: LabelsLike = None) -> Self:
         """Learn the map.
 
         Parameters
@@ -184,7 +187,7 @@ class ConceptEstimator(Estimator):
         """
         return self._fit(X, y, concept)
 
-    def _fit(self, X: Any, y: Any, concept: Any, **labels: Any) -> Self:
+    def _fit(self, X: RowsLike, y: LabelsLike, concept: LabelsLike, **labels: LabelsLike) -> Self:
         """Check the input, learn, and set `fitted_on_`; further `labels` are encoded and given to `_learn`."""
         if come_in_blocks(X):
             if fits_in_memory(X, getattr(self, "scratch", "auto")):
@@ -202,7 +205,7 @@ class ConceptEstimator(Estimator):
             self._remember_rows(X, sha256, **counts)
         return self
 
-    def _fit_blocks(self, X: Any, y: Any, concept: Any) -> Self:
+    def _fit_blocks(self, X: RowsLike, y: LabelsLike, concept: LabelsLike) -> Self:
         """`_fit` for rows in blocks, without loading all of them."""
         if not self.fits_on_blocks or self._continuous():
             raise MuteError(
@@ -241,11 +244,11 @@ class ConceptEstimator(Estimator):
     def _erase(self, X: NDArray) -> NDArray[np.floating]:
         raise NotImplementedError
 
-    def erase_with(self, ops: Any, x: Any) -> Any:
+    def erase_with(self, ops: Ops, x: Value) -> Value:
         """`_erase` in the operations of `ops` (see `mute.flow.ops`); this default requires an affine map."""
         return self._affine_with(ops, x, self._erase, "erase")
 
-    def _affine_with(self, ops: Any, x: Any, work: Callable[[NDArray], NDArray], name: str) -> Any:
+    def _affine_with(self, ops: Ops, x: Value, work: Callable[[NDArray], NDArray], name: str) -> Value:
         """The affine map `work` in the operations of `ops`, which keep its coefficients by `name`."""
         known = getattr(ops, "known_maps", {})
         if name not in known:
@@ -253,7 +256,7 @@ class ConceptEstimator(Estimator):
         slopes, offset = known[name]
         return ops.linear(x, ops.array(f"{name}_weight", slopes), ops.array(f"{name}_bias", offset))
 
-    def _read_off(self, ops: Any, work: Callable[[NDArray], NDArray]) -> tuple[NDArray, NDArray]:
+    def _read_off(self, ops: Ops, work: Callable[[NDArray], NDArray]) -> tuple[NDArray, NDArray]:
         """Slopes and offset of an affine map; an error if the map is not affine."""
         d = self.n_features_in_
         rows = 10 * np.random.default_rng(0).normal(size=(8, d))
@@ -266,7 +269,7 @@ class ConceptEstimator(Estimator):
             raise MuteError(f"the map of {type(self).__name__} is not affine, so it {refusal}")
         return slopes, offset
 
-    def _read_concept(self, X: NDArray, y: Any, concept: Any) -> NDArray:
+    def _read_concept(self, X: NDArray, y: LabelsLike, concept: LabelsLike) -> NDArray:
         """Set `classes_` and return the codes of the labels; for a continuous concept, return numbers (n, m)."""
         n_rows = len(X)
         if self._continuous():
@@ -285,7 +288,7 @@ class ConceptEstimator(Estimator):
         return kind == "continuous"
 
     @staticmethod
-    def _encode_new(labels: Any, n_rows: int, name: str) -> NDArray[np.int64] | None:
+    def _encode_new(labels: LabelsLike, n_rows: int, name: str) -> NDArray[np.int64] | None:
         if labels is None:
             return None
         array = label_array(labels, name)
@@ -295,7 +298,7 @@ class ConceptEstimator(Estimator):
             raise MuteError(f"{name} has only one class, {encoder.classes[0]!r}; give labels of at least two classes")
         return codes
 
-    def transform(self, X: Any, concept: Any = None) -> NDArray[np.floating]:
+    def transform(self, X: RowsLike, concept: LabelsLike = None) -> NDArray[np.floating]:
         """Erase the concept.
 
         Parameters
@@ -313,13 +316,13 @@ class ConceptEstimator(Estimator):
         """
         return self._apply("transform", X, concept=concept)
 
-    def _transform(self, X: NDArray, concept: Any) -> NDArray[np.floating]:
+    def _transform(self, X: NDArray, concept: LabelsLike) -> NDArray[np.floating]:
         return self._erase(X)
 
-    def _transform_with(self, ops: Any, x: Any, concept: Any) -> Any:
+    def _transform_with(self, ops: Ops, x: Value, concept: LabelsLike) -> Value:
         return self.erase_with(ops, x)
 
-    def fit_transform(self, X: Any, y: Any = None, **labels: Any) -> NDArray[np.floating]:
+    def fit_transform(self, X: RowsLike, y: LabelsLike = None, **labels: LabelsLike) -> NDArray[np.floating]:
         """Fit, then erase the training rows."""
         refuse_iterator(X)
         return super().fit_transform(X, y, **labels)
@@ -329,12 +332,12 @@ class ConceptEstimator(Estimator):
         """Whether `transform` requires labels."""
         return False
 
-    def _encode(self, labels: Any, n_rows: int, name: str) -> NDArray[np.int64]:
+    def _encode(self, labels: LabelsLike, n_rows: int, name: str) -> NDArray[np.int64]:
         array = label_array(labels, name)
         check_length(array, n_rows, name)
         return self._encoder.encode(array, name)
 
-    def _encode_targets(self, target: Any, n_rows: int) -> NDArray[np.int64]:
+    def _encode_targets(self, target: LabelsLike, n_rows: int) -> NDArray[np.int64]:
         """Codes of the target classes, from one label for all rows or one for each row."""
         target = to_host(target)
         if self._encoder.holds(target) or isinstance(target, str) or not hasattr(target, "__len__"):
@@ -350,7 +353,7 @@ class ConceptEstimator(Estimator):
 class WithTask(ConceptEstimator):
     """A method that may also learn from task labels: its ``_learn`` takes ``task``, codes or None."""
 
-    def fit(self, X: Any, y: Any = None, *, concept: Any = None, task: Any = None) -> Self:
+    def fit(self, X: RowsLike, y: LabelsLike = None, *, concept: LabelsLike = None, task: LabelsLike = None) -> Self:
         """Learn the map.
 
         Parameters

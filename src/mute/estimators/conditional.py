@@ -17,6 +17,7 @@ from mute.rows.reductions import FirstScan
 from mute.rows.sampling import Samples, sample_ranks
 from mute.rows.sources import refuse_iterator
 from mute.rows.stores import ChunkStore
+from mute.typing import Classifier, LabelsLike, Ops, RowsLike, Value
 
 __all__ = ["Conditional", "Invertible"]
 
@@ -28,7 +29,7 @@ class Conditional(ConceptEstimator):
     parameter ``router`` and calls ``_learn_router`` in its fit.
     """
 
-    router_: Any
+    router_: Classifier
     routing_: Any
 
     def _learn_router(self, X: NDArray, z: NDArray[np.int64]) -> None:
@@ -55,19 +56,19 @@ class Conditional(ConceptEstimator):
     def _move(self, X: NDArray, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
         raise NotImplementedError
 
-    def push_with(self, ops: Any, x: Any, k: Any) -> Any:
+    def push_with(self, ops: Ops, x: Value, k: Value) -> Value:
         """`_push` in the operations of `ops` (see `mute.flow.ops`); this default requires affine maps."""
 
-        def work(rows: Any, c: int) -> Any:
+        def work(rows: Value, c: int) -> Value:
             return self._affine_with(ops, rows, lambda X: self._push(X, np.full(len(X), c)), f"push{c}")
 
         return ops.by_class(work, x, k, len(self._encoder))
 
-    def move_with(self, ops: Any, x: Any, source: Any, target: Any) -> Any:
+    def move_with(self, ops: Ops, x: Value, source: Value, target: Value) -> Value:
         """`_move` in the operations of `ops`; this default requires affine maps."""
         n = len(self._encoder)
 
-        def work(rows: Any, way: int) -> Any:
+        def work(rows: Value, way: int) -> Value:
             i, j = divmod(way, n)
             return self._affine_with(
                 ops, rows, lambda X: self._move(X, np.full(len(X), i), np.full(len(X), j)), f"move{i}_{j}"
@@ -75,20 +76,20 @@ class Conditional(ConceptEstimator):
 
         return ops.by_class(work, x, source * n + target, n * n)
 
-    def _transform(self, X: NDArray, concept: Any) -> NDArray[np.floating]:
+    def _transform(self, X: NDArray, concept: LabelsLike) -> NDArray[np.floating]:
         return self._push(X, self._class_of(X, concept))
 
-    def _transform_with(self, ops: Any, x: Any, concept: Any) -> Any:
+    def _transform_with(self, ops: Ops, x: Value, concept: LabelsLike) -> Value:
         return self.push_with(ops, x, self.class_with(ops, x, concept))
 
-    def fit_transform(self, X: Any, y: Any = None, *, concept: Any = None) -> NDArray[np.floating]:  # type: ignore[override]
+    def fit_transform(self, X: RowsLike, y: LabelsLike = None, *, concept: LabelsLike = None) -> NDArray[np.floating]:  # type: ignore[override]
         """Fit, then erase the training rows: routed, or with true labels if there is no router."""
         refuse_iterator(X)
         self.fit(X, y, concept=concept)
         labels = y if concept is None else concept
         return self.transform(X, concept=labels if self.needs_concept else None)
 
-    def counterfactual(self, X: Any, target: Any, *, concept: Any = None) -> NDArray[np.floating]:
+    def counterfactual(self, X: RowsLike, target: LabelsLike, *, concept: LabelsLike = None) -> NDArray[np.floating]:
         """The rows under another class.
 
         Parameters
@@ -101,22 +102,22 @@ class Conditional(ConceptEstimator):
         """
         return self._apply("counterfactual", X, target=target, concept=concept)
 
-    def _counterfactual(self, X: NDArray, target: Any, concept: Any) -> NDArray[np.floating]:
+    def _counterfactual(self, X: NDArray, target: LabelsLike, concept: LabelsLike) -> NDArray[np.floating]:
         goal = self._encode_targets(target, len(X))
         return self._move(X, self._class_of(X, concept), goal)
 
-    def _counterfactual_with(self, ops: Any, x: Any, target: Any, concept: Any) -> Any:
+    def _counterfactual_with(self, ops: Ops, x: Value, target: Value, concept: LabelsLike) -> Value:
         goal = ops.codes(self._encode_targets(target, len(x)))
         return self.move_with(ops, x, self.class_with(ops, x, concept), goal)
 
-    def route(self, X: Any) -> NDArray:
+    def route(self, X: RowsLike) -> NDArray:
         """The router's class of each row, as an array of labels for any kind of rows."""
         return self._apply("route", X, one_each=True)
 
     def _route(self, X: NDArray) -> NDArray:
         return self.classes_[self._class_of(X, None)]
 
-    def _route_with(self, ops: Any, x: Any) -> NDArray:
+    def _route_with(self, ops: Ops, x: Value) -> NDArray:
         return self.classes_[self.class_with(ops, x, None).cpu().numpy()]
 
     @property
@@ -132,7 +133,7 @@ class Conditional(ConceptEstimator):
         bare.router_, bare.routing_, bare.router = None, None, None
         return bare
 
-    def _set_router(self, classifier: Any) -> None:
+    def _set_router(self, classifier: Classifier) -> None:
         from sklearn.exceptions import NotFittedError
 
         if isinstance(classifier, type) or not hasattr(classifier, "predict"):
@@ -148,14 +149,14 @@ class Conditional(ConceptEstimator):
             classifier, self._encoder
         )
 
-    def class_with(self, ops: Any, x: Any, concept: Any) -> Any:
+    def class_with(self, ops: Ops, x: Value, concept: LabelsLike) -> Value:
         """Encoded class of each row as a tensor: from the true labels, or else from the router."""
         if concept is not None or self.router_ is None:
             return ops.codes(self._class_of(x, concept))
         check_router(self)
         return ops.argmax(self.router_.run_with(ops, x.detach(), "router"))
 
-    def _class_of(self, X: NDArray, concept: Any) -> NDArray[np.int64]:
+    def _class_of(self, X: NDArray, concept: LabelsLike) -> NDArray[np.int64]:
         if concept is not None:
             return self._encode(concept, len(X), "concept")
         if self.router_ is None:
@@ -172,15 +173,15 @@ class Invertible(Conditional):
     def _pull(self, Q: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
         raise NotImplementedError
 
-    def pull_with(self, ops: Any, q: Any, k: Any) -> Any:
+    def pull_with(self, ops: Ops, q: Value, k: Value) -> Value:
         """`_pull` in the operations of `ops`; this default requires affine maps."""
 
-        def work(rows: Any, c: int) -> Any:
+        def work(rows: Value, c: int) -> Value:
             return self._affine_with(ops, rows, lambda Q: self._pull(Q, np.full(len(Q), c)), f"pull{c}")
 
         return ops.by_class(work, q, k, len(self._encoder))
 
-    def inverse_transform(self, Q: Any, concept: Any = None) -> NDArray[np.floating]:
+    def inverse_transform(self, Q: Any, concept: LabelsLike = None) -> NDArray[np.floating]:
         """Undo `transform`; `concept` is the class whose map erased each row.
 
         For routed rows, this is the router's class (`route`), which may differ from the true label.
@@ -193,8 +194,8 @@ class Invertible(Conditional):
             )
         return self._apply("inverse_transform", Q, erased=True, concept=concept)
 
-    def _inverse_transform(self, Q: NDArray, concept: Any) -> NDArray[np.floating]:
+    def _inverse_transform(self, Q: NDArray, concept: LabelsLike) -> NDArray[np.floating]:
         return self._pull(Q, self._encode(concept, len(Q), "concept"))
 
-    def _inverse_transform_with(self, ops: Any, q: Any, concept: Any) -> Any:
+    def _inverse_transform_with(self, ops: Ops, q: Value, concept: LabelsLike) -> Value:
         return self.pull_with(ops, q, ops.codes(self._encode(concept, len(q), "concept")))

@@ -14,6 +14,7 @@ from mute.rows.chunks import RawChunk, Reduction
 from mute.rows.reductions import FirstScan
 from mute.rows.stores import ChunkStore
 from mute.rows.validation import LabelEncoder, check_rows, concept_of, concept_values
+from mute.typing import LabelsLike, RowsLike
 
 __all__ = ["Moments", "Streaming", "inverse_root", "least_squares", "root", "shrink"]
 
@@ -223,7 +224,7 @@ class Streaming(ConceptEstimator):
         moments.add(X, z)
         return moments
 
-    def partial_fit(self, X: Any, y: Any = None, *, concept: Any = None) -> Self:
+    def partial_fit(self, X: RowsLike, y: LabelsLike = None, *, concept: LabelsLike = None) -> Self:
         """Learn from another block of rows; after the last block the map is that of one `fit` on all rows.
 
         `partial_fit` does not train a router. Without a router from an earlier `fit`, `transform` requires labels.
@@ -254,7 +255,7 @@ class Streaming(ConceptEstimator):
                 self.fitted_on_["class_rows"] = counts
         return self
 
-    def _take_in(self, X: NDArray, y: Any, concept: Any, first: bool) -> None:
+    def _take_in(self, X: NDArray, y: LabelsLike, concept: LabelsLike, first: bool) -> None:
         if self._continuous():
             new = self._gather(X, concept_values(len(X), y, concept))
             self.moments_ = new if first else self.moments_.merged(new)

@@ -35,6 +35,7 @@ from mute.flow.network import Network
 from mute.flow.stopping import stopping_from_json
 from mute.rows.validation import LabelEncoder
 from mute.storage.container import checksums, read_arrays, reading, text_checksum, write_arrays
+from mute.typing import Classifier, Json
 
 __all__ = ["FORMAT_VERSION", "Stored", "describe", "load"]
 
@@ -65,7 +66,7 @@ class Stored:
     # Whether a file has labels; they are null for a continuous concept.
     _LABELLED: ClassVar[bool] = False
     _encoder: LabelEncoder
-    fitted_on_: dict[str, Any]
+    fitted_on_: Json
     routing_: Any
 
     def save(self, path: str | os.PathLike[str], *, about: Mapping[str, str] | None = None) -> None:
@@ -113,10 +114,10 @@ class Stored:
             kind, *axes = said.split()
             yield attribute, name or attribute, *((kind, axes) if kind in _KINDS else ("array", said.split()))
 
-    def _to_artifact(self) -> tuple[dict[str, NDArray], dict[str, Any]]:
+    def _to_artifact(self) -> tuple[dict[str, NDArray], Json]:
         """Arrays and plain state."""
         tensors: dict[str, NDArray] = {}
-        state: dict[str, Any] = {}
+        state: Json = {}
         if self._LABELLED:
             state["classes"] = labels_to_json(self._encoder.classes) if hasattr(self, "classes_") else None
         state |= {"parameters": plain_parameters(self), "feature_names": [*getattr(self, "feature_names_in_", ())]}
@@ -148,7 +149,7 @@ class Stored:
         return tensors, state
 
     @classmethod
-    def _from_artifact(cls, tensors: dict[str, NDArray], state: dict[str, Any]) -> Self:
+    def _from_artifact(cls, tensors: dict[str, NDArray], state: Json) -> Self:
         """The estimator of a file, whose arrays must fit the axes that the class declares."""
         new: Any = cls(**parameters_from(state["parameters"], marginal="flow_" in cls._STORED))
         names, sizes = state["feature_names"], dict[str, int]()
@@ -209,11 +210,11 @@ class Stored:
     def _check_restored(self) -> None:
         """Refuse arrays that violate a condition of the method, and set the attributes that follow from them."""
 
-    def _set_router(self, classifier: Any) -> None:
+    def _set_router(self, classifier: Classifier) -> None:
         raise MuteError(f"{type(self).__name__} does not use a router; load it without router=")
 
 
-def load(path: str | os.PathLike[str], *, router: Any = None) -> Any:
+def load(path: str | os.PathLike[str], *, router: Classifier = None) -> Any:
     """Read an estimator that `save` wrote.
 
     Parameters
@@ -263,14 +264,14 @@ def load(path: str | os.PathLike[str], *, router: Any = None) -> Any:
     return estimator
 
 
-def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
+def describe(path: str | os.PathLike[str]) -> Json:
     """The metadata of a file: kind, state, provenance, and the shape of each array."""
     meta, tensors = _read(path)
     shapes = {name: {"shape": list(a.shape), "dtype": a.dtype.name} for name, a in sorted(tensors.items())}
     return {**{k: v for k, v in meta.items() if k != "sha256"}, "arrays": shapes, "bytes": Path(path).stat().st_size}
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray]]:
+def _read(path: str | os.PathLike[str]) -> tuple[Json, dict[str, NDArray]]:
     """Metadata and arrays of the file, checked for integrity."""
     metadata, tensors = read_arrays(path, _WHAT, mapped=True)
     try:

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from mute.errors import MuteError
+from mute.typing import Json, Setting
 
 __all__ = ["HOMES", "METHODS", "Method", "class_of", "make", "method_of"]
 
@@ -43,7 +44,7 @@ class Method:
 
     kind: str
     about: str
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Json = field(default_factory=dict)
     task: bool = False
     torch: bool = False
 
@@ -95,7 +96,7 @@ def method_of(name: str) -> Method:
     return METHODS[short]
 
 
-def make(name: str, **settings: Any) -> Any:
+def make(name: str, **settings: Setting) -> Any:
     """An unfitted estimator from a name such as ``"farm"``, or ``"farm:paper-glove"`` with a preset.
 
     A setting that the class does not have is an error, except for `random_state`, which some methods do not need.

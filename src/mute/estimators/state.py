@@ -16,6 +16,7 @@ from mute.flow.network import Network
 from mute.flow.routing import NetworkRouter, RoutingReport
 from mute.rows.threads import for_each, resolve_threads
 from mute.rows.validation import LabelEncoder, check_whole_number, label_array
+from mute.typing import Classifier, Json, Label, Method
 
 __all__ = [
     "arrays_of_flow",
@@ -35,7 +36,7 @@ def labels_to_json(labels: tuple[Any, ...]) -> list[Any]:
     return [_label_to_json(label) for label in labels]
 
 
-def _label_to_json(label: Any) -> Any:
+def _label_to_json(label: Label) -> Any:
     if isinstance(label, tuple):
         return {"tuple": labels_to_json(label)}
     if label is None or isinstance(label, str | bool | int | float):
@@ -63,7 +64,7 @@ def _label_from_json(value: Any) -> Any:
     return value
 
 
-def plain_parameters(estimator: Any) -> dict[str, Any]:
+def plain_parameters(estimator: Method) -> Json:
     """The settings that JSON can express, without classifiers, random generators and folders."""
     settings = {n: v for n, v in estimator.get_params(deep=False).items() if n not in ("scratch", "resume")}
     for name, value in settings.items():
@@ -80,7 +81,7 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def parameters_from(settings: dict[str, Any], *, marginal: bool) -> dict[str, Any]:
+def parameters_from(settings: Json, *, marginal: bool) -> Json:
     """The settings of a file as arguments of the constructor, with a `marginal` for a flow."""
     settings = dict(settings)
     check_whole_number("n_threads", settings.get("n_threads"), or_none=True)
@@ -90,7 +91,7 @@ def parameters_from(settings: dict[str, Any], *, marginal: bool) -> dict[str, An
     return settings
 
 
-def router_state(router: Any, report: RoutingReport | None) -> tuple[dict[str, NDArray], dict[str, Any]]:
+def router_state(router: Classifier, report: RoutingReport | None) -> tuple[dict[str, NDArray], Json]:
     """Arrays and plain state of a router and its report."""
     if router is not None and not isinstance(router, NetworkRouter):
         raise MuteError(
@@ -105,7 +106,7 @@ def router_state(router: Any, report: RoutingReport | None) -> tuple[dict[str, N
 
 
 def router_from(
-    tensors: dict[str, NDArray], state: dict[str, Any], d: int, k: int
+    tensors: dict[str, NDArray], state: Json, d: int, k: int
 ) -> tuple[Network | None, RoutingReport | None]:
     """The router and the report of a file, for `d` columns and `k` classes."""
     layers, report, router = state["router_layers"], state["routing"], None

@@ -18,6 +18,7 @@ from mute.flow.flow import Flow
 from mute.flow.ops import TorchOps, check_kind, full_precision
 from mute.flow.routing import NetworkRouter
 from mute.rows.validation import check_finite
+from mute.typing import Foreign, Json, Method
 
 __all__ = ["TensorOps", "check_router", "check_tensor", "run_on"]
 
@@ -28,11 +29,11 @@ class TensorOps(TorchOps):
     # The end of the message of an estimator whose map is not affine.
     refusal = "does not run on tensors; give X.cpu().numpy(), or copy it by MLPSurrogate and give tensors to the copy"
 
-    def __init__(self, precision: str, device: Any) -> None:
+    def __init__(self, precision: str, device: Foreign) -> None:
         super().__init__(precision)
         self.device = device
         self.known_maps: dict[str, tuple[NDArray, NDArray]] = {}  # coefficients of affine maps
-        self._constants: dict[str, Any] = {}
+        self._constants: Json = {}
         self._modules: dict[int, Any] = {}
 
     def array(self, name: str, values: NDArray) -> Any:
@@ -66,10 +67,10 @@ class TensorOps(TorchOps):
 
 # The constants of each estimator on their devices, and the attributes they were made from. They are not attributes of
 # the estimator, so that copies, clones, pickles and files do not contain them.
-_uploaded: WeakKeyDictionary[Any, tuple[dict[str, Any], dict[tuple[str, str], TensorOps]]] = WeakKeyDictionary()
+_uploaded: WeakKeyDictionary[Any, tuple[Json, dict[tuple[str, str], TensorOps]]] = WeakKeyDictionary()
 
 
-def _ops_for(estimator: Any, x: Any) -> TensorOps:
+def _ops_for(estimator: Method, x: Any) -> TensorOps:
     """The operations of this estimator for the device and precision of `x`."""
     state, by_place = _uploaded.get(estimator, ({}, {}))
     now = vars(estimator)
@@ -83,7 +84,7 @@ def _ops_for(estimator: Any, x: Any) -> TensorOps:
     return by_place[place]
 
 
-def run_on(estimator: Any, x: Any, work: Callable[[TensorOps, Any], Any]) -> Any:
+def run_on(estimator: Method, x: Any, work: Callable[[TensorOps, Any], Any]) -> Any:
     """``work(ops, rows)`` in the precision of `x`; half precision is computed in float32 and converted back."""
     import torch
 
@@ -93,7 +94,7 @@ def run_on(estimator: Any, x: Any, work: Callable[[TensorOps, Any], Any]) -> Any
         return out.to(x.dtype) if isinstance(out, torch.Tensor) else out
 
 
-def check_router(estimator: Any) -> None:
+def check_router(estimator: Method) -> None:
     """Refuse a router that does not run on tensors."""
     if estimator.router_ is not None and not isinstance(estimator.router_, NetworkRouter):
         kind = type(estimator.router_.classifier).__name__
@@ -103,7 +104,7 @@ def check_router(estimator: Any) -> None:
         )
 
 
-def check_tensor(estimator: Any, x: Any, name: str) -> None:
+def check_tensor(estimator: Method, x: Any, name: str) -> None:
     """Refuse tensors that are not finite rows of a floating type, of the width of the training rows."""
     import torch
 

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from mute.errors import MuteError
 from mute.rows.interrupts import interruptible
+from mute.typing import LabelsLike
 
 __all__ = [
     "CODER",
@@ -100,7 +101,7 @@ class _Whitener:
     these rows would make the covariance and hide the classes of all others.
     """
 
-    def fit(self, rows: NDArray[np.float64], z: Any = None) -> _Whitener:
+    def fit(self, rows: NDArray[np.float64], z: LabelsLike = None) -> _Whitener:
         weights = np.ones(len(rows))
         for _ in range(5):
             self.mean = np.average(rows, axis=0, weights=weights)
@@ -182,7 +183,7 @@ def _quadratic(X: NDArray, z: NDArray, seed: int) -> Any:
 class _Polar:
     """Rows as direction and logarithm of length, all columns of about unit variance."""
 
-    def fit(self, rows: NDArray, z: Any = None) -> _Polar:
+    def fit(self, rows: NDArray, z: LabelsLike = None) -> _Polar:
         length = np.log(self._length(rows))
         self.mean, self.std = float(length.mean()), max(float(length.std()), 1e-6)
         return self

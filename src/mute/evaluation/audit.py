@@ -37,6 +37,7 @@ from mute.evaluation.utility import (
     similarity_correlation,
 )
 from mute.rows.threads import single_threaded_blas
+from mute.typing import Json, LabelsLike, Method, RowsLike
 
 __all__ = ["audit", "judges_of"]
 
@@ -49,11 +50,11 @@ _TRAINING = "rows of the fit"
 
 
 def audit(
-    eraser: Any,
-    X: Any,
-    z: Any,
+    eraser: Method,
+    X: RowsLike,
+    z: LabelsLike,
     *,
-    task: Any = None,
+    task: LabelsLike = None,
     fit_rows: tuple[Any, ...] | None = None,
     oracle: bool | None = None,
     adversaries: Any = "all",
@@ -298,7 +299,7 @@ def _task(rows: Rows, rng: np.random.Generator, steps: _Steps) -> TaskOutcome | 
     return TaskOutcome(**found, trivial=trivial(labels[rows.y_learn], truth, groups, rng=rng))
 
 
-def _about(rows: Rows, seed: int, scale_features: bool, seconds: float) -> dict[str, Any]:
+def _about(rows: Rows, seed: int, scale_features: bool, seconds: float) -> Json:
     import mute
 
     eraser, settings = rows.subject.eraser, {}
@@ -323,13 +324,13 @@ def _about(rows: Rows, seed: int, scale_features: bool, seconds: float) -> dict[
     }
 
 
-def _routing(eraser: Any) -> dict[str, Any] | None:
+def _routing(eraser: Method) -> Json | None:
     """The router's report, with all classes of the eraser: the audited rows may have fewer."""
     found = getattr(eraser, "routing_", None)
     return None if found is None else {"classes": [str(c) for c in eraser.classes_], **found.to_json()}
 
 
-def _diagnostics(eraser: Any) -> dict[str, Any] | None:
+def _diagnostics(eraser: Method) -> Json | None:
     """Negentropy by layer, for the report."""
     found = getattr(eraser, "diagnostics_", None)
     if found is None:

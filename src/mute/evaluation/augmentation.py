@@ -23,6 +23,7 @@ from mute.rows.validation import (
     label_array,
     random_state_of,
 )
+from mute.typing import Classifier, LabelsLike, Method, RowsLike, Seed
 
 __all__ = ["CounterfactualAugmentation", "augment", "compare_augmentation"]
 
@@ -30,7 +31,7 @@ _CONTROLS = (None, "original", "duplicate", "shuffled")
 
 
 def augment(
-    eraser: Any, X: Any, z: Any, y: Any, *, oracle: bool | None = None
+    eraser: Method, X: RowsLike, z: LabelsLike, y: LabelsLike, *, oracle: bool | None = None
 ) -> tuple[NDArray, NDArray, NDArray, NDArray[np.int64]]:
     """Stack the rows and their counterfactuals under every other class of the concept.
 
@@ -157,12 +158,12 @@ class CounterfactualAugmentation(MetaEstimatorMixin, ClassifierMixin, BaseEstima
 
     def __init__(
         self,
-        estimator: Any,
-        eraser: Any,
+        estimator: Method,
+        eraser: Method,
         *,
         control: str | None = None,
         oracle: bool | None = None,
-        random_state: Any = None,
+        random_state: Seed = None,
     ) -> None:
         self.estimator = estimator
         self.eraser = eraser
@@ -170,7 +171,7 @@ class CounterfactualAugmentation(MetaEstimatorMixin, ClassifierMixin, BaseEstima
         self.oracle = oracle
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, *, concept: Any = None) -> Self:
+    def fit(self, X: RowsLike, y: LabelsLike, *, concept: LabelsLike = None) -> Self:
         """Fit the eraser on rows `X` and their `concept`, then the classifier on the augmented rows and labels `y`."""
         self._check_parameters()
         X = check_rows(self, X, reset=True)
@@ -220,29 +221,29 @@ class CounterfactualAugmentation(MetaEstimatorMixin, ClassifierMixin, BaseEstima
                     f"set {name}=False"
                 )
 
-    def predict(self, X: Any) -> NDArray:
+    def predict(self, X: RowsLike) -> NDArray:
         """Task label of each row, taken as it is."""
         check_is_fitted(self)
         return self.estimator_.predict(check_rows(self, X))
 
     @available_if(lambda self: hasattr(self.estimator, "predict_proba"))
-    def predict_proba(self, X: Any) -> NDArray[np.floating]:
+    def predict_proba(self, X: RowsLike) -> NDArray[np.floating]:
         """Probability of each label, shape (n, Y)."""
         check_is_fitted(self)
         return self.estimator_.predict_proba(check_rows(self, X))
 
 
 def compare_augmentation(
-    estimator: Any,
-    eraser: Any,
-    X: Any,
-    z: Any,
-    y: Any,
-    X_test: Any,
-    z_test: Any,
-    y_test: Any,
+    estimator: Method,
+    eraser: Method,
+    X: RowsLike,
+    z: LabelsLike,
+    y: LabelsLike,
+    X_test: RowsLike,
+    z_test: LabelsLike,
+    y_test: LabelsLike,
     *,
-    random_state: Any,
+    random_state: Seed,
     repeats: int = 3,
     oracle: bool | None = None,
 ) -> dict[str, list[Fairness]]:
@@ -269,7 +270,7 @@ def compare_augmentation(
     return found
 
 
-def _check_eraser(eraser: Any) -> None:
+def _check_eraser(eraser: Method) -> None:
     if not hasattr(eraser, "counterfactual"):
         raise MuteError(f"{type(eraser).__name__} has no method counterfactual; give an eraser with one, such as MUtE")
 
@@ -280,14 +281,14 @@ def _plain(labels: NDArray[np.object_]) -> NDArray:
     return encoder.as_array()[codes]
 
 
-def _seeded(model: Any, seed: int) -> Any:
+def _seeded(model: Classifier, seed: int) -> Any:
     model = clone(model)
     names = [name for name in model.get_params(deep=True) if name.split("__")[-1] == "random_state"]
     return model.set_params(**dict.fromkeys(names, seed)) if names else model
 
 
 def _fit_watched(
-    model: Any, rows: NDArray, targets: NDArray, origin: NDArray[np.int64], rng: np.random.RandomState
+    model: Classifier, rows: NDArray, targets: NDArray, origin: NDArray[np.int64], rng: np.random.RandomState
 ) -> Any:
     """Train epoch by epoch and keep the model that does best on original rows without counterfactuals in training.
 

@@ -14,6 +14,7 @@ from mute.rows.detect import is_dask
 from mute.rows.memory import release_pages
 from mute.rows.streams import StreamedMatrix
 from mute.rows.validation import BadRows, check_finite
+from mute.typing import RowsLike
 
 __all__ = ["as_rows", "blocks_of", "check_matrix", "gather", "on_disk"]
 
@@ -21,12 +22,12 @@ __all__ = ["as_rows", "blocks_of", "check_matrix", "gather", "on_disk"]
 _BLOCK = 2048
 
 
-def on_disk(X: Any) -> bool:
+def on_disk(X: RowsLike) -> bool:
     """Whether the rows come in blocks, such as `mute.open_matrix` gives."""
     return hasattr(X, "row_blocks") and not isinstance(X, np.ndarray)
 
 
-def as_rows(X: Any, name: str, n_rows: int | None = None) -> Any:
+def as_rows(X: RowsLike, name: str, n_rows: int | None = None) -> Any:
     """`X` as an array of numbers of shape (n, D), still mapped, or as a matrix in blocks (an iterator: of `n_rows`)."""
     if on_disk(X):
         return X
@@ -42,7 +43,7 @@ def as_rows(X: Any, name: str, n_rows: int | None = None) -> Any:
     return array
 
 
-def check_matrix(X: Any, name: str) -> NDArray:
+def check_matrix(X: RowsLike, name: str) -> NDArray:
     """`X` as an array of finite numbers, still mapped; a matrix on disk is read whole."""
     rows = as_rows(X, name)
     array: NDArray = rows.to_numpy() if on_disk(rows) else rows
@@ -51,7 +52,7 @@ def check_matrix(X: Any, name: str) -> NDArray:
     return array
 
 
-def blocks_of(X: Any, size: int = _BLOCK) -> Iterator[tuple[int, NDArray]]:
+def blocks_of(X: RowsLike, size: int = _BLOCK) -> Iterator[tuple[int, NDArray]]:
     """Every block with the number of its first row; no more than one block of a mapped file stays in memory."""
     start = 0
     blocks = X.row_blocks(size) if on_disk(X) else (X[i : i + size] for i in range(0, len(X), size))
@@ -63,7 +64,7 @@ def blocks_of(X: Any, size: int = _BLOCK) -> Iterator[tuple[int, NDArray]]:
 
 
 def gather(
-    X: Any, name: str, places: Sequence[NDArray[np.int64]], *, digest: bool = False
+    X: RowsLike, name: str, places: Sequence[NDArray[np.int64]], *, digest: bool = False
 ) -> tuple[list[NDArray], str | None]:
     """Go once through all rows, check that they are finite, and take those at `places`, each in ascending order.
 

@@ -22,6 +22,7 @@ from mute.evaluation.rows import check_enough_rows, check_task
 from mute.evaluation.wording import comparison_table, kept_of, strongest
 from mute.flow.routing import stratified_sample
 from mute.rows.validation import LabelEncoder, check_classes, check_length, label_array
+from mute.typing import Json, LabelsLike, RowsLike, Setting
 
 # Share of the bar that a method's fit takes; its audit takes the rest.
 _FIT = 0.5
@@ -57,10 +58,10 @@ class Comparison:
         Methods that ended in an error, and the error.
     """
 
-    reports: dict[str, dict[str, Any]] = field(default_factory=dict)
+    reports: dict[str, Json] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         """One plain dict for each method, for a table."""
         return [{"method": name, **_figures(report)} for name, report in self.reports.items()]
 
@@ -82,7 +83,7 @@ class Comparison:
         return deliver(compare_page(self.reports, self.failures), path)
 
 
-def _figures(report: dict[str, Any]) -> dict[str, Any]:
+def _figures(report: Json) -> Json:
     decision, privacy, task = report["decision"], report["privacy"], report["task"]
     paper = strongest(report, "paper")
     return {
@@ -100,16 +101,16 @@ def _figures(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def compare(
-    X: Any,
-    z: Any,
+    X: RowsLike,
+    z: LabelsLike,
     *,
-    task: Any = None,
+    task: LabelsLike = None,
     methods: Any = "all",
     fit_share: float = 0.5,
     folder: str | Path | None = None,
     random_state: int = 0,
     progress: Callable[[str, float], None] | None = None,
-    **options: Any,
+    **options: Setting,
 ) -> Comparison:
     """Fit every method on one part of the rows and audit it on the other part.
 
@@ -220,7 +221,9 @@ def _check_parts(encoder: LabelEncoder, codes: Any, tasks: Any, fit: Any) -> Non
         check_task(LabelEncoder.fit(tasks[~fit])[0], " among the rows to be judged on")
 
 
-def _fitted(name: str, X: Any, z: Any, task: Any, seed: int, step: Callable[[str, float], None]) -> Any:
+def _fitted(
+    name: str, X: RowsLike, z: LabelsLike, task: LabelsLike, seed: int, step: Callable[[str, float], None]
+) -> Any:
     eraser = make(name, random_state=seed)
     if hasattr(eraser, "set_callbacks"):
         eraser.set_callbacks(lambda what, done, total: step(f"fit, {what} {done}", _FIT * done / total))
@@ -228,7 +231,7 @@ def _fitted(name: str, X: Any, z: Any, task: Any, seed: int, step: Callable[[str
     return eraser.set_callbacks() if hasattr(eraser, "set_callbacks") else eraser
 
 
-def _fingerprint(name: str, X: Any, labels: Any, tasks: Any, *rest: Any) -> str:
+def _fingerprint(name: str, X: RowsLike, labels: LabelsLike, tasks: Any, *rest: Any) -> str:
     import mute
     from mute.estimators.base import digest_of_rows
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.evaluation.adversaries import training
 from mute.evaluation.estimates import Estimate, bootstrap
+from mute.typing import Label, Method
 
 __all__ = ["Move", "can_judge", "counterfactual_quality"]
 
@@ -73,7 +74,7 @@ class Move:
 
 
 def counterfactual_quality(
-    eraser: Any,
+    eraser: Method,
     X: NDArray,
     z: NDArray,
     classes: Sequence[Any],
@@ -150,7 +151,7 @@ def _pairs(counts: NDArray, classes: Sequence[Any]) -> list[tuple[int, int]]:
 
 
 def _judge(
-    eraser: Any,
+    eraser: Method,
     change: MoveRows,
     X: NDArray,
     z: NDArray,
@@ -186,7 +187,7 @@ def _judge(
     )
 
 
-def _routed_to(eraser: Any, rows: NDArray, label: Any) -> NDArray[np.bool_]:
+def _routed_to(eraser: Method, rows: NDArray, label: Label) -> NDArray[np.bool_]:
     # Compared one by one: a label may be a tuple, which an array would take for a row of labels.
     return np.array([found == label for found in eraser.route(rows).tolist()])
 

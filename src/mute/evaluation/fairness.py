@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.evaluation.estimates import Estimate, bootstrap
 from mute.rows.validation import LabelEncoder, check_length, check_whole_number, label_array
+from mute.typing import LabelsLike
 
 __all__ = ["Fairness", "fairness", "paired_p_value", "trivial"]
 
@@ -66,7 +67,7 @@ class Fairness:
     counts: NDArray[np.int64]
 
 
-def fairness(y: Any, predicted: Any, z: Any, *, rng: np.random.Generator, draws: int = 200) -> Fairness:
+def fairness(y: LabelsLike, predicted: Any, z: LabelsLike, *, rng: np.random.Generator, draws: int = 200) -> Fairness:
     """Measure the fairness of predictions towards the classes of a concept.
 
     Parameters
@@ -106,7 +107,7 @@ def fairness(y: Any, predicted: Any, z: Any, *, rng: np.random.Generator, draws:
     )
 
 
-def trivial(y_learn: Any, y: Any, z: Any, *, rng: np.random.Generator, draws: int = 200) -> Fairness:
+def trivial(y_learn: Any, y: LabelsLike, z: LabelsLike, *, rng: np.random.Generator, draws: int = 200) -> Fairness:
     """The fairness of always predicting the commonest label of `y_learn` (the first of equals).
 
     This predictor has no gaps at all and is useless: read any fair predictor against it.
@@ -127,7 +128,14 @@ def trivial(y_learn: Any, y: Any, z: Any, *, rng: np.random.Generator, draws: in
 
 
 def paired_p_value(
-    y: Any, first: Any, second: Any, z: Any, *, rng: np.random.Generator, figure: str = "accuracy", draws: int = 1000
+    y: LabelsLike,
+    first: Any,
+    second: Any,
+    z: LabelsLike,
+    *,
+    rng: np.random.Generator,
+    figure: str = "accuracy",
+    draws: int = 1000,
 ) -> float:
     """Two-sided p-value of the difference of two predictors, `first` and `second`, on the same test rows.
 
@@ -174,7 +182,7 @@ def _check_draws(rng: Any, draws: Any) -> None:
     check_whole_number("draws", draws, 0)
 
 
-def _cells(y: Any, z: Any, *predictions: Any) -> tuple[tuple, tuple, list[NDArray[np.int64]]]:
+def _cells(y: LabelsLike, z: LabelsLike, *predictions: Any) -> tuple[tuple, tuple, list[NDArray[np.int64]]]:
     """Labels, classes and, for each prediction, the cell of the table (K, Y, Y) that every row falls into."""
     true, groups = label_array(y, "y"), label_array(z, "z")
     n = len(true)

@@ -11,6 +11,7 @@ from typing import Any
 
 from mute.errors import missing_extra
 from mute.evaluation.wording import kept_of, strongest
+from mute.typing import Foreign, Json, Label, Setting
 
 __all__ = [
     "adversary_bars",
@@ -38,7 +39,7 @@ _READ, _PLANE = "balanced accuracy", "What is kept against what is read"
 _MOST_CELLS = 12
 
 
-def adversary_bars(report: dict[str, Any]) -> Any:
+def adversary_bars(report: Json) -> Any:
     """Balanced accuracy of each adversary under each protocol, beside chance and luck."""
     privacy = report["privacy"]
     names = list(dict.fromkeys(a["adversary"] for a in privacy["attacks"]))
@@ -60,7 +61,7 @@ def adversary_bars(report: dict[str, Any]) -> Any:
     return figure
 
 
-def leak_curve(report: dict[str, Any]) -> Any:
+def leak_curve(report: Json) -> Any:
     """Balanced accuracy by the number of rows that the adversary learns from."""
     privacy = report["privacy"]
     name, points = privacy["curve"]
@@ -84,7 +85,7 @@ def leak_curve(report: dict[str, Any]) -> Any:
     return figure
 
 
-def row_map(report: dict[str, Any]) -> Any:
+def row_map(report: Json) -> Any:
     """Rows before, after and as counterfactuals, coloured by class."""
     picture, classes = report["picture"], report["about"]["classes"]
     panels = [("before", "classes", "before erasure"), ("after", "classes", "after erasure")]
@@ -113,7 +114,7 @@ def row_map(report: dict[str, Any]) -> Any:
     return figure
 
 
-def _arrows(picture: dict[str, Any]) -> dict[str, Any]:
+def _arrows(picture: Json) -> Json:
     n = picture["trajectories"]
     ways = list(zip(picture["before"][:n], picture["counterfactual"][:n], strict=True))
     # A gap after each pair lifts the pen; only the end of a way has a head.
@@ -129,7 +130,7 @@ def _arrows(picture: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def layer_curves(report: dict[str, Any]) -> Any:
+def layer_curves(report: Json) -> Any:
     """Negentropy of each class, and what the quadratic adversary reads, after each layer."""
     diagnostics, layers = report["diagnostics"], report["layers"]
     curves = [
@@ -165,7 +166,7 @@ def layer_curves(report: dict[str, Any]) -> Any:
     return figure
 
 
-def audit_plane(report: dict[str, Any]) -> Any:
+def audit_plane(report: Json) -> Any:
     """Rows kept against classes read, before and after."""
     kept, read, before = kept_of(report), _read_of(report, "fresh"), _read_of(report, "before")
     all_kept = {"value": 1.0, "low": None, "high": None}
@@ -179,7 +180,7 @@ def audit_plane(report: dict[str, Any]) -> Any:
     return _plane(figure, [kept], report["privacy"]["chance"])
 
 
-def comparison_plane(reports: dict[str, dict[str, Any]]) -> Any:
+def comparison_plane(reports: dict[str, Json]) -> Any:
     """Rows kept against classes read, one point for each method."""
     if not reports:
         return None
@@ -192,14 +193,14 @@ def comparison_plane(reports: dict[str, dict[str, Any]]) -> Any:
     return _plane(figure, [kept_of(r) for r in reports.values()], first["privacy"]["chance"])
 
 
-def _point(figure: Any, kept: dict[str, Any], read: dict[str, Any], name: str, mark: dict[str, Any]) -> None:
+def _point(figure: Foreign, kept: Json, read: Json, name: str, mark: Json) -> None:
     figure.add_scatter(
         x=[kept["value"]], y=[read["value"]], error_x=_whiskers([kept]), error_y=_whiskers([read]), mode="markers",
         marker={"size": 12, **mark}, name=name, hovertemplate="kept %{x:.1%}, read %{y:.1%}",
     )  # fmt: skip
 
 
-def _plane(figure: Any, kept: Sequence[dict[str, Any]], chance: float) -> Any:
+def _plane(figure: Foreign, kept: Sequence[Json], chance: float) -> Any:
     """Axes, chance and the best corner of the plane of what is kept and what is read."""
     least = min([0.0, *(e["value"] for e in kept)])
     _level(figure, chance, "chance", dash="dash")
@@ -218,7 +219,7 @@ def _plane(figure: Any, kept: Sequence[dict[str, Any]], chance: float) -> Any:
     return figure
 
 
-def rate_gaps(report: dict[str, Any]) -> Any:
+def rate_gaps(report: Json) -> Any:
     """Gap between the classes' true positive rates for each label of the task, before and after."""
     if not report["task"]:
         return None
@@ -249,7 +250,7 @@ def rate_gaps(report: dict[str, Any]) -> Any:
     return figure
 
 
-def _gaps(fairness: dict[str, Any]) -> dict[Any, float]:
+def _gaps(fairness: Json) -> dict[Any, float]:
     """Gap of each label that at least two classes have."""
     two = len(fairness["classes"]) == 2
     out = {}
@@ -260,7 +261,7 @@ def _gaps(fairness: dict[str, Any]) -> dict[Any, float]:
     return out
 
 
-def routing_map(report: dict[str, Any]) -> Any:
+def routing_map(report: Json) -> Any:
     """Shares of each class that the router sends to each."""
     if not report["routing"]:
         return None
@@ -279,7 +280,7 @@ def routing_map(report: dict[str, Any]) -> Any:
     return figure
 
 
-def kept_bars(report: dict[str, Any]) -> Any:
+def kept_bars(report: Json) -> Any:
     """What can be read back from erased rows, and which neighbours they keep."""
     utility = report["utility"]
     read = [(f"rows, by {r['reader']}", r["r2"]) for r in utility["reconstruction"]]
@@ -336,13 +337,13 @@ def _legend_room(n_entries: int) -> int:
     return 20 * (n_entries // 8)
 
 
-def _level(figure: Any, value: float, name: str, colour: str = INK, **options: Any) -> None:
+def _level(figure: Foreign, value: float, name: str, colour: str = INK, **options: Setting) -> None:
     """A horizontal line that the legend names with its value."""
     line = {"color": colour, "width": 1.5} | ({"dash": options.pop("dash")} if "dash" in options else {})
     figure.add_hline(value, line=line, name=f"{name} ({value:.1%})", showlegend=True, **options)
 
 
-def _whiskers(estimates: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def _whiskers(estimates: Iterable[Json]) -> Json:
     """Error bars of estimates, none where there is no interval."""
     found = list(estimates)
     return {
@@ -356,7 +357,7 @@ def _whiskers(estimates: Iterable[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _read_of(report: dict[str, Any], protocol: str) -> dict[str, Any]:
+def _read_of(report: Json, protocol: str) -> Json:
     return (strongest(report, protocol) or {})["balanced_accuracy"]
 
 
@@ -369,7 +370,7 @@ def _symbol(k: int, n_classes: int) -> str:
     return "circle" if n_classes <= len(PALETTE) else SYMBOLS[k // len(PALETTE) % len(SYMBOLS)]
 
 
-def _text(label: Any, most: int = 28) -> str:
+def _text(label: Label, most: int = 28) -> str:
     """A user's label as plotly shows it: plotly reads tags, so none may pass."""
     words = str(label)
     return escape(words if len(words) <= most else words[: most - 1] + "…", quote=False)

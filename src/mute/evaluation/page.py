@@ -10,6 +10,7 @@ from mute.errors import missing_extra
 from mute.evaluation import figures as draw
 from mute.evaluation.rendering import number, percent, render
 from mute.evaluation.wording import comparison_table, kept_of, measurement_notes, summary_of, tables_of
+from mute.typing import Json
 
 __all__ = ["audit_page", "compare_page", "require_libraries"]
 
@@ -20,7 +21,7 @@ _FIGURES = {
 }  # fmt: skip
 
 
-def audit_page(report: dict[str, Any]) -> str:
+def audit_page(report: Json) -> str:
     """The report of one audit, from `Report.to_dict`, as HTML with everything inside it, plotly.js included."""
     require_libraries()
     drawn = [
@@ -44,9 +45,7 @@ def audit_page(report: dict[str, Any]) -> str:
     )
 
 
-def compare_page(
-    reports: dict[str, dict[str, Any]], failures: dict[str, str], title: str = "Comparison of erasers"
-) -> str:
+def compare_page(reports: dict[str, Json], failures: dict[str, str], title: str = "Comparison of erasers") -> str:
     """Reports of several methods on the same rows, and why other methods failed, as HTML with everything inside it."""
     require_libraries()
     plane = draw.comparison_plane(reports)
@@ -73,14 +72,14 @@ def require_libraries() -> None:
             raise missing_extra(package, "report", "a report as a web page") from None
 
 
-def _render(template: str, drawn: list[dict[str, Any]], **values: Any) -> str:
+def _render(template: str, drawn: list[Json], **values: Any) -> str:
     from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
     plots = [json.loads(d["figure"].to_json()) for d in drawn]
     return render("mute.evaluation", template, drawn=drawn, plots=plots, plotlyjs=get_plotlyjs(), **values)
 
 
-def _tiles(report: dict[str, Any]) -> list[tuple[str, str, str]]:
+def _tiles(report: Json) -> list[tuple[str, str, str]]:
     """The few figures to remember: what, how much, and beside what."""
     decision, utility, task, moves = (report[n] for n in ("decision", "utility", "task", "counterfactuals"))
     leak, kept, near = decision["leak"], kept_of(report), utility["neighbours"][-1]
@@ -105,7 +104,7 @@ def _tiles(report: dict[str, Any]) -> list[tuple[str, str, str]]:
     return tiles
 
 
-def _comparison_summary(reports: dict[str, dict[str, Any]], failures: dict[str, str]) -> list[str]:
+def _comparison_summary(reports: dict[str, Json], failures: dict[str, str]) -> list[str]:
     lines = []
     if reports:
         erased = [name for name, r in reports.items() if r["decision"]["name"] == "erased"]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from mute.evaluation.adversaries import PANEL, Features, attack, standardiser
 from mute.evaluation.privacy import score
+from mute.typing import Json
 
 if TYPE_CHECKING:
     from mute.evaluation.rows import Rows
@@ -19,7 +20,7 @@ _POINTS, _TRAJECTORIES = 800, 40
 _MOST_LAYERS, _LAYER_ROWS = 8, 4000
 
 
-def map_of(rows: Rows, rng: np.random.Generator) -> dict[str, Any]:
+def map_of(rows: Rows, rng: np.random.Generator) -> Json:
     """Test rows in two dimensions: before, after, and as counterfactuals.
 
     Two classes differ most in the mean along the first axis, measured in the spread within classes. The second axis
@@ -29,7 +30,7 @@ def map_of(rows: Rows, rng: np.random.Generator) -> dict[str, Any]:
     shown = np.sort(rng.permutation(len(rows.z_test))[:_POINTS])
     z = rows.z_test[shown]
     before, after = _axes(rows.X_learn, rows.z_learn), _axes(rows.Q_learn, rows.z_learn)
-    out: dict[str, Any] = {
+    out: Json = {
         "classes": z.tolist(),
         "before": before(rows.X_test[shown]).tolist(),
         "after": after(rows.Q_test[shown]).tolist(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from mute.estimators.moments import Moments
 from mute.evaluation.adversaries import CODER, PANEL, Adversary, Features, attack
 from mute.evaluation.blocks import blocks_of
 from mute.evaluation.estimates import Estimate, bootstrap
+from mute.typing import RowsLike
 
 if TYPE_CHECKING:
     from mute.evaluation.rows import Rows, TrainingRows
@@ -282,7 +283,7 @@ def _strongest_of(
     return max(found, key=lambda e: e.value)
 
 
-def _whitening(X: Any, z: NDArray, n_classes: int) -> Callable[[NDArray, NDArray], NDArray] | None:
+def _whitening(X: RowsLike, z: NDArray, n_classes: int) -> Callable[[NDArray, NDArray], NDArray] | None:
     """Whitening by class; None where a class has too few rows for its covariance."""
     d = X.shape[1]
     if np.bincount(z, minlength=n_classes).min() < 2 * d:

@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from mute.evaluation.counterfactuals import Move
 from mute.evaluation.estimates import Estimate
@@ -16,6 +15,7 @@ from mute.evaluation.privacy import Attack, OnlineCode, TwoSample
 from mute.evaluation.rendering import deliver, plain
 from mute.evaluation.utility import Utility
 from mute.evaluation.wording import markdown_of, summary_of
+from mute.typing import Json
 
 __all__ = ["Leak", "Privacy", "Report", "TaskOutcome", "Verdict"]
 
@@ -131,11 +131,11 @@ class Report:
     utility: Utility
     task: TaskOutcome | None
     counterfactuals: tuple[Move, ...] | None
-    routing: dict[str, Any] | None
-    diagnostics: dict[str, Any] | None
+    routing: Json | None
+    diagnostics: Json | None
     layers: list[tuple[int, float]] | None
-    picture: dict[str, Any]
-    about: dict[str, Any]
+    picture: Json
+    about: Json
 
     @property
     def verdict(self) -> str:
@@ -152,7 +152,7 @@ class Report:
         """The report in sentences, the strongest adversary first."""
         return summary_of(self.to_dict())
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values only; what is not a number becomes None."""
         return {"version": _VERSION, **plain(self)}
 

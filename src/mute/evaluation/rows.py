@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from mute.evaluation.blocks import as_rows, check_matrix, gather
 from mute.evaluation.subject import Subject
 from mute.flow.routing import stratified_sample
 from mute.rows.validation import LabelEncoder, check_length, label_array
+from mute.typing import LabelsLike, Method, RowsLike
 
 __all__ = ["Rows", "TrainingRows", "check_enough_rows", "check_task"]
 
@@ -28,7 +28,7 @@ class TrainingRows:
     X: NDArray
     z: NDArray[np.int64]
     Q: NDArray
-    X_all: Any
+    X_all: RowsLike
     z_all: NDArray[np.int64]
 
 
@@ -37,10 +37,10 @@ class Rows:
 
     def __init__(
         self,
-        eraser: Any,
-        X: Any,
-        z: Any,
-        task: Any,
+        eraser: Method,
+        X: RowsLike,
+        z: LabelsLike,
+        task: LabelsLike,
         fit_rows: tuple | None,
         oracle: bool | None,
         most: int,
@@ -71,7 +71,7 @@ class Rows:
             self._take_task(task)
         self.seen = None if fit_rows is None else self._take_seen(fit_rows, rng)
 
-    def _draw(self, X: Any) -> list[NDArray]:
+    def _draw(self, X: RowsLike) -> list[NDArray]:
         """The rows to learn from and the rows to test on; training rows are refused."""
         known = getattr(self.subject.eraser, "fitted_on_", {})
         suspicious = known.get("rows") == self.n_given
@@ -83,7 +83,7 @@ class Rows:
             )
         return drawn
 
-    def _take_task(self, task: Any) -> None:
+    def _take_task(self, task: LabelsLike) -> None:
         labels = label_array(task, "task")
         check_length(labels, self.n_given, "task")
         self.task_encoder, y = LabelEncoder.fit(labels)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.evaluation.blocks import as_rows, on_disk
 from mute.rows.validation import LabelEncoder, check_finite
+from mute.typing import Method
 
 __all__ = ["Subject"]
 
@@ -21,11 +22,11 @@ class Subject:
     labels (``concept=``); by default only an eraser that requires labels does.
     """
 
-    def __init__(self, eraser: Any, encoder: LabelEncoder, oracle: bool | None = None) -> None:
+    def __init__(self, eraser: Method, encoder: LabelEncoder, oracle: bool | None = None) -> None:
         self.encoder = encoder
         elsewhere = isinstance(eraser, np.ndarray) or on_disk(eraser)
         self.erased: Any = as_rows(eraser, "the erased array") if elsewhere else None
-        self.eraser: Any = None if self.erased is not None else eraser
+        self.eraser: Method = None if self.erased is not None else eraser
         if self.erased is None and (isinstance(eraser, type) or not hasattr(eraser, "transform")):
             raise MuteError(
                 f"cannot audit {eraser!r}; give a fitted eraser with a transform method, or an array of erased rows"

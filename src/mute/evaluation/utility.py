@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.evaluation.adversaries import standardiser, training
 from mute.evaluation.estimates import Estimate, bootstrap
+from mute.typing import Method
 
 __all__ = [
     "Overlap",
@@ -206,7 +207,7 @@ def paper_mse(Q: NDArray, X: NDArray, seed: int = 0) -> float:
     return float(np.mean((network.predict(known).reshape(goal.shape) - goal) ** 2, dtype=np.float64))
 
 
-def erasure_floor(eraser: Any, Q: NDArray, X: NDArray, z: NDArray) -> Estimate | None:
+def erasure_floor(eraser: Method, Q: NDArray, X: NDArray, z: NDArray) -> Estimate | None:
     r"""The mean squared error that no reader of erased rows Q can beat, if erasure is perfect.
 
     An erased row q comes from one of K rows, :math:`x_k = f_k^{-1}(q)`. If q says nothing about the class, it comes
@@ -239,7 +240,7 @@ def erasure_floor(eraser: Any, Q: NDArray, X: NDArray, z: NDArray) -> Estimate |
     return bootstrap(lambda drawn: float(variance[drawn].mean()), len(rows), rng)
 
 
-def round_trip(eraser: Any, Q: NDArray, X: NDArray, z_as_erased: NDArray) -> float | None:
+def round_trip(eraser: Method, Q: NDArray, X: NDArray, z_as_erased: NDArray) -> float | None:
     """Largest error of the way there and back, in units of the rows' spread (root mean variance of the columns).
 
     None where the eraser has no ``inverse_transform(Q, concept=labels)``.
@@ -254,7 +255,7 @@ def round_trip(eraser: Any, Q: NDArray, X: NDArray, z_as_erased: NDArray) -> flo
     return float(np.abs(back - X[rows]).max() / spread) if spread > 0 else float("nan")
 
 
-def _inverse(eraser: Any) -> Callable[[NDArray, list], NDArray] | None:
+def _inverse(eraser: Method) -> Callable[[NDArray, list], NDArray] | None:
     """The eraser's way back for a given class, where it has one."""
     undo = getattr(eraser, "inverse_transform", None)
     if undo is None or "concept" not in inspect.signature(undo).parameters:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mute.evaluation.rendering import Table, bullets, cell, number, percent
+from mute.typing import Json
 
 __all__ = ["comparison_table", "kept_of", "markdown_of", "measurement_notes", "strongest", "summary_of", "tables_of"]
 
@@ -12,18 +11,18 @@ __all__ = ["comparison_table", "kept_of", "markdown_of", "measurement_notes", "s
 _TAUGHT = {"fresh": "after (unseen rows)", "paper": "after (training rows)", "before": "before"}
 
 
-def strongest(report: dict[str, Any], protocol: str) -> dict[str, Any] | None:
+def strongest(report: Json, protocol: str) -> Json | None:
     """The attack with the highest balanced accuracy; None where no adversary tried."""
     tried = [a for a in report["privacy"]["attacks"] if a["protocol"] == protocol]
     return max(tried, key=lambda a: a["balanced_accuracy"]["value"], default=None)
 
 
-def kept_of(report: dict[str, Any]) -> dict[str, Any]:
+def kept_of(report: Json) -> Json:
     """Share of the variance that the better reader reads back."""
     return max((r["r2"] for r in report["utility"]["reconstruction"]), key=lambda e: e["value"])
 
 
-def summary_of(report: dict[str, Any]) -> list[str]:
+def summary_of(report: Json) -> list[str]:
     """What a reader in a hurry needs to know, in sentences."""
     privacy, decision = report["privacy"], report["decision"]
     leak, budget = decision["leak"], f"{decision['max_leak'] * 100:g}"
@@ -86,7 +85,7 @@ def summary_of(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def measurement_notes(report: dict[str, Any]) -> list[str]:
+def measurement_notes(report: Json) -> list[str]:
     """How the figures were measured; the first note names the eraser and its settings."""
     about, budget = report["about"], report["decision"]["max_leak"]
     settings = ", ".join(f"{k}={v}" for k, v in about["settings"].items())
@@ -109,14 +108,14 @@ def measurement_notes(report: dict[str, Any]) -> list[str]:
     ]
 
 
-def markdown_of(report: dict[str, Any]) -> str:
+def markdown_of(report: Json) -> str:
     """The report as a Markdown page: summary first, how it was measured last."""
     parts = [f"# Audit of {report['about']['eraser']}: {report['decision']['name']}", bullets(summary_of(report))]
     parts += [table.to_markdown() for table in tables_of(report)]
     return "\n\n".join([*parts, "## How it was measured", bullets(measurement_notes(report))]) + "\n"
 
 
-def tables_of(report: dict[str, Any]) -> list[Table]:
+def tables_of(report: Json) -> list[Table]:
     """Every table of a report."""
     tables = [_attacks(report["privacy"]), *_utility(report["utility"])]
     if report["task"]:
@@ -126,7 +125,7 @@ def tables_of(report: dict[str, Any]) -> list[Table]:
     return tables
 
 
-def _attacks(privacy: dict[str, Any]) -> Table:
+def _attacks(privacy: Json) -> Table:
     columns = ("balanced_accuracy", "accuracy", "auc", "information")
     ranked = sorted(privacy["attacks"], key=lambda a: -a["balanced_accuracy"]["value"])
     rows = [
@@ -157,7 +156,7 @@ def _attacks(privacy: dict[str, Any]) -> Table:
     return Table("What can be read", head, rows, notes, names=2)
 
 
-def _utility(utility: dict[str, Any]) -> list[Table]:
+def _utility(utility: Json) -> list[Table]:
     measured = {
         "Least squared error of any perfect eraser with these maps": utility["floor"],
         "Squared error in the sample, as in the paper": utility["paper_mse"],
@@ -175,7 +174,7 @@ def _utility(utility: dict[str, Any]) -> list[Table]:
     ]
 
 
-def _task(task: dict[str, Any]) -> Table:
+def _task(task: Json) -> Table:
     head = {
         "accuracy": "accuracy", "tpr_rms": "gap in true positive rates", "demographic_parity": "demographic parity",
         "gap_correlation": "correlation of gap and share", "equalised_odds": "equalised odds",
@@ -187,7 +186,7 @@ def _task(task: dict[str, Any]) -> Table:
     return Table("Task and fairness", ("predictor", *head.values()), rows, [note])
 
 
-def _moves(moves: list[dict[str, Any]]) -> Table:
+def _moves(moves: list[Json]) -> Table:
     head = {
         "routed": "taken for the target", "own": "real rows of the target", "two_sample": "separated from real rows",
         "plausibility": "near a real row", "displacement": "length of move", "translational": "same for all",
@@ -199,7 +198,7 @@ def _moves(moves: list[dict[str, Any]]) -> Table:
     return Table("Counterfactuals", ("from → to", "rows", *(head[c] for c in columns)), rows, [note])
 
 
-def comparison_table(reports: dict[str, dict[str, Any]]) -> Table:
+def comparison_table(reports: dict[str, Json]) -> Table:
     """Methods side by side: what the strongest adversary reads, then what is kept."""
     rows = []
     for name, report in reports.items():

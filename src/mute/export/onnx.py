@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mute.errors import MuteError, missing_extra
 from mute.export.program import compare, program_of
 from mute.storage.files import check_target, write_atomically
+from mute.typing import Array, Classifier, Foreign, Json, Method, Setting
 
 __all__ = ["to_onnx"]
 
@@ -28,7 +28,7 @@ _MOST_BYTES = 2_000_000_000
 
 
 def to_onnx(
-    eraser: Any,
+    eraser: Method,
     path: str | Path,
     *,
     counterfactual: bool = False,
@@ -126,7 +126,7 @@ def to_onnx(
     return gap
 
 
-def _quantized(model: Any) -> Any:
+def _quantized(model: Classifier) -> Any:
     """The model with the layers of its network in 8 bits."""
     try:
         from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -150,7 +150,7 @@ def _quantized(model: Any) -> Any:
         logging.root.setLevel(level)
 
 
-def _runner(content: bytes) -> Callable[[dict[str, NDArray[Any]]], NDArray[Any]]:
+def _runner(content: bytes) -> Callable[[dict[str, Array]], Array]:
     """The model as a function of its inputs by name, run by onnxruntime."""
     try:
         import onnxruntime
@@ -186,14 +186,14 @@ class _Value:
 class _OnnxOps:
     """The arithmetic of `mute.flow.ops.NumpyOps`, recorded as the nodes of a graph."""
 
-    def __init__(self, onnx: Any) -> None:
+    def __init__(self, onnx: Foreign) -> None:
         self.onnx = onnx
         self.precision = np.dtype(np.float32)
         self.nodes: list[Any] = []
-        self.constants: dict[str, Any] = {}
+        self.constants: Json = {}
 
     def node(
-        self, kind: str, inputs: Sequence[_Value], name: str = "", integer: bool | None = None, **more: Any
+        self, kind: str, inputs: Sequence[_Value], name: str = "", integer: bool | None = None, **more: Setting
     ) -> Any:
         name = name or f"{kind}_{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(kind, [v.name for v in inputs], [name], name, **more))
@@ -206,7 +206,7 @@ class _OnnxOps:
         dtype = np.int64 if integer else np.float32
         return self.array(f"{'i' if integer else 'f'}_{given}", np.array(given, dtype))
 
-    def array(self, name: str, values: NDArray[Any]) -> _Value:
+    def array(self, name: str, values: Array) -> _Value:
         integer = values.dtype.kind != "f"
         if name not in self.constants:
             dtype = np.int64 if integer else np.float32

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from mute.errors import MuteError
 from mute.estimators.conditional import Conditional
 from mute.flow.routing import NetworkRouter
+from mute.typing import Array, LabelsLike, Method, Ops, Value
 
 __all__ = ["Program", "compare", "program_of"]
 
@@ -31,7 +31,7 @@ class Program:
     classes: list[Any]
 
 
-def program_of(eraser: Any, counterfactual: bool, concept: str) -> Program:
+def program_of(eraser: Method, counterfactual: bool, concept: str) -> Program:
     """The map that `to_torch` and `to_onnx` write down; their parameters."""
     if concept not in ("routed", "given"):
         raise MuteError(f'concept must be "routed" or "given", not {concept!r}')
@@ -46,7 +46,7 @@ def program_of(eraser: Any, counterfactual: bool, concept: str) -> Program:
     if conditional and concept == "routed":
         _check_router(eraser)
 
-    def run(ops: Any, x: Any, *labels: Any) -> Any:
+    def run(ops: Ops, x: Value, *labels: LabelsLike) -> Value:
         if not conditional:
             return eraser.move_with(ops, x, *labels) if counterfactual else eraser.erase_with(ops, x)
         given = iter(labels)
@@ -58,7 +58,7 @@ def program_of(eraser: Any, counterfactual: bool, concept: str) -> Program:
     return Program(inputs, run, eraser.n_features_in_, classes)
 
 
-def _check_router(eraser: Any) -> None:
+def _check_router(eraser: Method) -> None:
     if eraser.router_ is None:
         raise MuteError(
             'this eraser has no router; export it with concept="given", which makes the class of each row an input'
@@ -72,7 +72,7 @@ def _check_router(eraser: Any) -> None:
 
 
 def compare(
-    eraser: Any, program: Program, run: Callable[[dict[str, NDArray[Any]]], NDArray[Any]], rows: Any, most: float = 1e-3
+    eraser: Method, program: Program, run: Callable[[dict[str, Array]], Array], rows: Any, most: float = 1e-3
 ) -> float:
     """The largest difference between an export, which `run` runs, and the eraser; an error above `most` in the mean."""
     X = np.asarray(rows, np.float32)

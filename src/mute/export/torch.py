@@ -7,18 +7,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
 from mute.errors import MuteError
 from mute.export.program import compare, program_of
 from mute.flow.ops import TorchOps
 from mute.rows.detect import require_torch
 from mute.storage.files import check_target, write_atomically
+from mute.typing import Array, Foreign, Json, Method
 
 __all__ = ["to_pt2", "to_torch"]
 
 
-def to_torch(eraser: Any, *, counterfactual: bool = False, concept: str = "routed", dtype: str = "float32") -> Any:
+def to_torch(eraser: Method, *, counterfactual: bool = False, concept: str = "routed", dtype: str = "float32") -> Any:
     """A fitted eraser as a ``torch.nn.Module``, which can sit inside a network.
 
     The module is a ``torch.fx.GraphModule`` that does not need this package; `torch.save` and `torch.export` can store
@@ -79,7 +78,7 @@ def to_torch(eraser: Any, *, counterfactual: bool = False, concept: str = "route
 
 
 def to_pt2(
-    eraser: Any, path: str | Path, *, counterfactual: bool = False, concept: str = "routed", check: Any = None
+    eraser: Method, path: str | Path, *, counterfactual: bool = False, concept: str = "routed", check: Any = None
 ) -> float | None:
     """Write a fitted eraser as a program of ``torch.export``, which ``torch.export.load`` reads without this package.
 
@@ -109,12 +108,12 @@ def to_pt2(
 class _Recorder(TorchOps):
     """Writes a graph in place of computing; constants become buffers of `root`."""
 
-    def __init__(self, root: Any, graph: Any, tracer: Any, precision: str) -> None:
+    def __init__(self, root: Foreign, graph: Foreign, tracer: Foreign, precision: str) -> None:
         super().__init__(precision)
         self.root, self.graph, self.tracer = root, graph, tracer
-        self.known: dict[str, Any] = {}
+        self.known: Json = {}
 
-    def array(self, name: str, values: NDArray[Any]) -> Any:
+    def array(self, name: str, values: Array) -> Any:
         if name not in self.known:
             self.root.register_buffer(name, super().array(name, values))
             proxy = self.torch.fx.Proxy(self.graph.get_attr(name), self.tracer)

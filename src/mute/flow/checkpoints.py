@@ -7,7 +7,6 @@ import json
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from mute.flow.flow import Flow
 from mute.flow.stopping import StoppingRule
 from mute.storage.container import read_arrays, write_arrays
 from mute.storage.files import write_json
+from mute.typing import Json
 
 __all__ = ["Checkpoint"]
 
@@ -30,7 +30,7 @@ class Checkpoint:
     the fit: rows, labels, settings. `seed` is for a new fit; a resumed fit keeps its first seed.
     """
 
-    def __init__(self, folder: str | Path, about: dict[str, Any], seed: int) -> None:
+    def __init__(self, folder: str | Path, about: Json, seed: int) -> None:
         if not isinstance(folder, str | os.PathLike):
             raise MuteError(f"resume must be a folder or None, not {folder!r}")
         self.folder, self.seed = Path(folder), seed
@@ -69,7 +69,7 @@ class Checkpoint:
         }
         write_arrays(self._path(t), arrays, {"state": json.dumps(state)})
 
-    def read(self, max_layers: int) -> tuple[Flow, NDArray[np.float64], dict[str, Any]] | None:
+    def read(self, max_layers: int) -> tuple[Flow, NDArray[np.float64], Json] | None:
         """The finished layers as one flow, the support, and the state after the last layer."""
         layers: list[dict[str, NDArray]] = []
         while len(layers) < max_layers and (path := self._path(len(layers))).exists():

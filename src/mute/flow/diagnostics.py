@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError, missing_extra
 from mute.flow.flow import Flow
+from mute.typing import Json
 
 __all__ = ["COLUMNS", "Diagnostics", "diagnose", "routing_penalty_1d", "rows_followed"]
 
@@ -101,7 +102,7 @@ class Diagnostics:
             raise MuteError(f"no column {name!r} for rows {rows!r}; columns: {COLUMNS}; sets of rows: {self.sets}")
         return self.figures[self.sets.index(rows), :, :, COLUMNS.index(name)]
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[Json]:
         """One dict for every set of rows, layer and class."""
         return [
             {"rows": rows, "layer": t, "class": label, **dict(zip(COLUMNS, map(float, figures), strict=True))}

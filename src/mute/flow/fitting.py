@@ -21,6 +21,7 @@ from mute.rows.maps import ApplyMarginals, Enter, Rotate, Routes
 from mute.rows.reductions import ColumnMoments, FirstScan, Scatter, Spread
 from mute.rows.stores import ChunkStore, MemoryStore
 from mute.rows.threads import single_threaded_blas
+from mute.typing import Setting
 
 __all__ = ["FlowFitter"]
 
@@ -77,7 +78,7 @@ class FlowFitter:
         self._alive = d
 
     @classmethod
-    def of(cls, x: NDArray, z: NDArray[np.integer], *, n_threads: int, **settings: Any) -> FlowFitter:
+    def of(cls, x: NDArray, z: NDArray[np.integer], *, n_threads: int, **settings: Setting) -> FlowFitter:
         """A fitter for rows in memory, where each row takes the map of its own class."""
         rows = MemoryStore(x, z, n_threads)
         scan = rows.reduce(FirstScan(x.shape[1], int(z.max()) + 1))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from mute.rows.detect import require_torch
 from mute.rows.threads import for_each, resolve_threads
+from mute.typing import Foreign, Ops, Value
 
 __all__ = ["BLOCK_ROWS", "Flow", "separate_knots"]
 
@@ -182,14 +183,14 @@ class Flow:
         q = self.astype(x.dtype)._run(x, k, work, n_threads, None)
         return q, logdet
 
-    def to_torch(self, *, dtype: str | None = None, device: Any = None) -> Any:
+    def to_torch(self, *, dtype: str | None = None, device: Foreign = None) -> Any:
         """The flow as a `mute.flow.module.FlowModule`, a torch module with `push` and `pull` of tensors."""
         require_torch("a flow as a module")
         from mute.flow.module import FlowModule
 
         return FlowModule(self, dtype=dtype, device=device)
 
-    def push_with(self, ops: Any, x: Any, k: Any) -> Any:
+    def push_with(self, ops: Ops, x: Value, k: Value) -> Value:
         """`push` in the operations of `ops` (see `mute.flow.ops`), for exports."""
         if hasattr(ops, "flow_module"):  # these operations run now; they do not build a graph
             return ops.flow_module(self).push(x, k)
@@ -204,7 +205,7 @@ class Flow:
             x = low + (place - ops.real(j)) * (high - low)
         return x
 
-    def pull_with(self, ops: Any, q: Any, k: Any) -> Any:
+    def pull_with(self, ops: Ops, q: Value, k: Value) -> Value:
         """`pull` in the operations of `ops`."""
         if hasattr(ops, "flow_module"):
             return ops.flow_module(self).pull(q, k)
@@ -221,12 +222,12 @@ class Flow:
             q = ops.linear(origin + step * (ops.real(j) + (q - low) / (high - low)), ops.transpose(rotation))
         return q * ops.array("scale", flow.scale) + ops.array("center", flow.center)
 
-    def _table_starts(self, ops: Any, k: Any) -> Any:
+    def _table_starts(self, ops: Ops, k: Value) -> Value:
         """Start of the table of each row's class and each column in the flattened values of a layer."""
         _, n_classes, d, m = self.values.shape
         return ops.take(ops.array("starts", np.arange(n_classes * d).reshape(n_classes, d) * m), k)
 
-    def _layer_with(self, ops: Any, t: int, k: Any) -> tuple[Any, Any, Any, Any]:
+    def _layer_with(self, ops: Ops, t: int, k: Value) -> tuple[Any, Any, Any, Any]:
         """Flattened values of a layer, origin and step of each row, and the rotation."""
         table = ops.array(f"layer{t}_values", self.values[t].reshape(-1))
         origin, step = (ops.take(ops.array(f"layer{t}_{n}", getattr(self, n)[t]), k) for n in ("origin", "step"))

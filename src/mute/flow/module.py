@@ -13,6 +13,7 @@ from mute.errors import MuteError
 from mute.flow.flow import Flow
 from mute.flow.ops import check_kind, full_precision
 from mute.rows.threads import for_each
+from mute.typing import Foreign, Json, Setting
 
 __all__ = ["FlowModule"]
 
@@ -66,7 +67,7 @@ class FlowModule(nn.Module):
     step: Tensor
     values: Tensor
 
-    def __init__(self, flow: Flow, *, dtype: str | None = None, device: Any = None) -> None:
+    def __init__(self, flow: Flow, *, dtype: str | None = None, device: Foreign = None) -> None:
         super().__init__()
         dtype = flow.dtype.name if dtype is None else str(dtype).removeprefix("torch.")
         if dtype not in ("float32", "float64"):
@@ -201,11 +202,11 @@ class FlowModule(nn.Module):
         self._known_lines: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         self._known_guides: dict[tuple[int, int], Tensor] = {}
 
-    def _load_from_state_dict(self, *given: Any, **more: Any) -> None:
+    def _load_from_state_dict(self, *given: Any, **more: Setting) -> None:
         super()._load_from_state_dict(*given, **more)
         self._forget()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Json:
         return self.__dict__ | {"_known_lines": {}, "_known_guides": {}}
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FlowModule:

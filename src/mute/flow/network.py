@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.typing import Foreign, Ops, Value
 
 __all__ = ["Network"]
 
@@ -29,7 +30,7 @@ class Network:
         self.biases = biases
 
     @classmethod
-    def from_torch(cls, module: Any) -> Network:
+    def from_torch(cls, module: Foreign) -> Network:
         """The network of a ``torch.nn.Sequential`` of linear layers with ReLU between them."""
         layers = [layer for layer in module if hasattr(layer, "weight")]
         arrays = [[p.detach().cpu().numpy() for p in (layer.weight, layer.bias)] for layer in layers]
@@ -66,7 +67,7 @@ class Network:
     def n_outputs(self) -> int:
         return self.weights[-1].shape[1]
 
-    def run_with(self, ops: Any, x: Any, name: str) -> Any:
+    def run_with(self, ops: Ops, x: Value, name: str) -> Value:
         """The outputs in the operations of `ops` (see `mute.flow.ops`)."""
         for i, (w, b) in enumerate(zip(self.weights, self.biases, strict=True)):
             x = ops.linear(x, ops.array(f"{name}{i}_weight", w), ops.array(f"{name}{i}_bias", b))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.rows.threads import for_each, resolve_threads
+from mute.typing import Value
 
 __all__ = ["NumpyOps", "TorchOps", "check_kind", "full_precision", "in_blocks"]
 
@@ -51,81 +52,81 @@ class NumpyOps:
     def __init__(self, precision: np.typing.DTypeLike) -> None:
         self.precision: Any = np.dtype(precision)
 
-    def array(self, name: str, values: NDArray) -> Any:
+    def array(self, name: str, values: NDArray) -> Value:
         """A constant; one name always has the same values."""
         return values.astype(self.precision, copy=False) if values.dtype.kind == "f" else values
 
-    def linear(self, x: Any, weight: Any, bias: Any = None) -> Any:
+    def linear(self, x: Value, weight: Value, bias: Value = None) -> Value:
         """``x @ weight + bias``"""
         out = x @ weight
         if bias is not None:
             out += bias
         return out
 
-    def layer_norm(self, x: Any, gain: Any, offset: Any) -> Any:
+    def layer_norm(self, x: Value, gain: Value, offset: Value) -> Value:
         x -= x.mean(axis=1, keepdims=True)
         x /= np.sqrt(np.einsum("nd,nd->n", x, x)[:, None] / self.precision.type(x.shape[1]) + self.precision.type(1e-5))
         x *= gain
         x += offset
         return x
 
-    def tanh(self, x: Any) -> Any:
+    def tanh(self, x: Value) -> Value:
         return np.tanh(x, out=x)
 
-    def exp(self, x: Any) -> Any:
+    def exp(self, x: Value) -> Value:
         return np.exp(x)
 
-    def relu(self, x: Any) -> Any:
+    def relu(self, x: Value) -> Value:
         return np.maximum(x, 0, out=x)
 
-    def norm(self, x: Any) -> Any:
+    def norm(self, x: Value) -> Value:
         """Norms of the rows, as a column."""
         return np.sqrt((x * x).sum(axis=1, keepdims=True))
 
-    def clip(self, x: Any, low: float, high: float) -> Any:
+    def clip(self, x: Value, low: float, high: float) -> Value:
         return np.clip(x, self.precision.type(low), self.precision.type(high))
 
-    def least(self, i: Any, limit: int) -> Any:
+    def least(self, i: Value, limit: int) -> Value:
         """Whole numbers, at most `limit`."""
         return np.minimum(i, limit)
 
-    def integer(self, x: Any) -> Any:
+    def integer(self, x: Value) -> Value:
         """Whole numbers, rounded towards zero."""
         return x.astype(np.int64)
 
-    def real(self, i: Any) -> Any:
+    def real(self, i: Value) -> Value:
         return i.astype(self.precision)
 
-    def take(self, table: Any, index: Any) -> Any:
+    def take(self, table: Value, index: Value) -> Value:
         return table[index]
 
-    def transpose(self, matrix: Any) -> Any:
+    def transpose(self, matrix: Value) -> Value:
         return matrix.T
 
-    def column(self, k: Any) -> Any:
+    def column(self, k: Value) -> Value:
         """A vector as a column."""
         return k[:, None]
 
-    def columns(self, x: Any, order: Any) -> Any:
+    def columns(self, x: Value, order: Value) -> Value:
         return x[:, order]
 
-    def split(self, x: Any, at: int) -> tuple[Any, Any]:
+    def split(self, x: Value, at: int) -> tuple[Any, Any]:
         """The first `at` columns, and the others."""
         return x[:, :at], x[:, at:]
 
-    def concat(self, parts: Sequence[Any]) -> Any:
+    def concat(self, parts: Sequence[Any]) -> Value:
         return np.concatenate(parts, axis=1)
 
-    def sum_columns(self, x: Any) -> Any:
+    def sum_columns(self, x: Value) -> Value:
         return x.sum(axis=1)
 
-    def where(self, condition: Any, yes: Any, no: Any) -> Any:
+    def where(self, condition: Value, yes: Value, no: Value) -> Value:
         return np.where(condition, yes, no)
 
-    def argmax(self, x: Any) -> Any:
+    def argmax(self, x: Value) -> Value:
         return x.argmax(axis=1)
 
-    def by_class(self, work: Callable[[Any, int], Any], x: Any, k: Any, n_classes: int) -> Any:
+    def by_class(self, work: Callable[[Any, int], Any], x: Value, k: Value, n_classes: int) -> Value:
         """``work(rows, c)`` for the rows of each class c, in the order of x."""
         if n_classes == 1:
             return work(x, 0)
@@ -149,69 +150,69 @@ class TorchOps:
         self.precision = np.dtype(precision)
         self.dtype = getattr(torch, self.precision.name)
 
-    def array(self, name: str, values: NDArray) -> Any:
+    def array(self, name: str, values: NDArray) -> Value:
         tensor = self.torch.from_numpy(np.array(values))  # a copy, because arrays from a file are read-only
         return tensor.to(self.dtype) if values.dtype.kind == "f" else tensor
 
-    def linear(self, x: Any, weight: Any, bias: Any = None) -> Any:
+    def linear(self, x: Value, weight: Value, bias: Value = None) -> Value:
         return x @ weight if bias is None else self.torch.addmm(bias, x, weight)
 
-    def layer_norm(self, x: Any, gain: Any, offset: Any) -> Any:
+    def layer_norm(self, x: Value, gain: Value, offset: Value) -> Value:
         variance, mean = self.torch.var_mean(x, dim=1, correction=0, keepdim=True)
         return (x - mean) * self.torch.rsqrt(variance + 1e-5) * gain + offset
 
-    def tanh(self, x: Any) -> Any:
+    def tanh(self, x: Value) -> Value:
         return self.torch.tanh(x)
 
-    def exp(self, x: Any) -> Any:
+    def exp(self, x: Value) -> Value:
         return self.torch.exp(x)
 
-    def relu(self, x: Any) -> Any:
+    def relu(self, x: Value) -> Value:
         return self.torch.relu(x)
 
-    def norm(self, x: Any) -> Any:
+    def norm(self, x: Value) -> Value:
         return self.torch.linalg.vector_norm(x, dim=1, keepdim=True)
 
-    def clip(self, x: Any, low: float, high: float) -> Any:
+    def clip(self, x: Value, low: float, high: float) -> Value:
         return self.torch.clamp(x, low, high)
 
-    def least(self, i: Any, limit: int) -> Any:
+    def least(self, i: Value, limit: int) -> Value:
         return self.torch.clamp(i, max=limit)
 
-    def integer(self, x: Any) -> Any:
+    def integer(self, x: Value) -> Value:
         return x.to(self.torch.int64)
 
-    def real(self, i: Any) -> Any:
+    def real(self, i: Value) -> Value:
         return i.to(self.dtype)
 
-    def take(self, table: Any, index: Any) -> Any:
+    def take(self, table: Value, index: Value) -> Value:
         return self.torch.take(table, index) if table.ndim == 1 else self.torch.nn.functional.embedding(index, table)
 
-    def transpose(self, matrix: Any) -> Any:
+    def transpose(self, matrix: Value) -> Value:
         return self.torch.t(matrix)
 
-    def column(self, k: Any) -> Any:
+    def column(self, k: Value) -> Value:
         return self.torch.unsqueeze(k, 1)
 
-    def columns(self, x: Any, order: Any) -> Any:
+    def columns(self, x: Value, order: Value) -> Value:
         return self.torch.index_select(x, 1, order)
 
-    def split(self, x: Any, at: int) -> tuple[Any, Any]:
+    def split(self, x: Value, at: int) -> tuple[Any, Any]:
         return x[:, :at], x[:, at:]
 
-    def concat(self, parts: Sequence[Any]) -> Any:
+    def concat(self, parts: Sequence[Any]) -> Value:
         return self.torch.cat(list(parts), dim=1)
 
-    def sum_columns(self, x: Any) -> Any:
+    def sum_columns(self, x: Value) -> Value:
         return self.torch.sum(x, dim=1)
 
-    def where(self, condition: Any, yes: Any, no: Any) -> Any:
+    def where(self, condition: Value, yes: Value, no: Value) -> Value:
         return self.torch.where(condition, yes, no)
 
-    def argmax(self, x: Any) -> Any:
+    def argmax(self, x: Value) -> Value:
         return self.torch.argmax(x, dim=1)
 
-    def by_class(self, work: Callable[[Any, int], Any], x: Any, k: Any, n_classes: int) -> Any:
+    def by_class(self, work: Callable[[Any, int], Any], x: Value, k: Value, n_classes: int) -> Value:
         # Every class's map runs on every row, because exporters need shapes that do not depend on the data.
         out = work(x, 0)
         for c in range(1, n_classes):
@@ -219,7 +220,7 @@ class TorchOps:
         return out
 
 
-def full_precision(device_type: str) -> Any:
+def full_precision(device_type: str) -> Value:
     """A context in which autocast does not round products to half precision."""
     import torch
 
@@ -227,7 +228,7 @@ def full_precision(device_type: str) -> Any:
     return torch.autocast(device_type, enabled=False) if known else nullcontext()
 
 
-def check_kind(x: Any, name: str) -> None:
+def check_kind(x: Value, name: str) -> None:
     """Refuse tensors that are not of a floating type."""
     kinds = ("float16", "bfloat16", "float32", "float64")
     kind = str(x.dtype).removeprefix("torch.")

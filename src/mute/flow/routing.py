@@ -14,6 +14,7 @@ from mute.flow.network import Network
 from mute.rows.interrupts import interruptible
 from mute.rows.threads import single_threaded_blas
 from mute.rows.validation import LabelEncoder
+from mute.typing import Classifier, Json, LabelsLike
 
 __all__ = ["ClassifierRouter", "NetworkRouter", "RoutingReport", "fit_router", "stratified_sample", "stratified_sizes"]
 
@@ -68,11 +69,11 @@ class RoutingReport:
             calibration = float(np.sum(gaps))
         return cls(float((z != routed).mean()), 1 - np.diag(confusion), confusion, margin, calibration)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         return {name: v.tolist() if isinstance(v, np.ndarray) else v for name, v in vars(self).items()}
 
     @classmethod
-    def from_json(cls, values: dict[str, Any], n_classes: int) -> RoutingReport:
+    def from_json(cls, values: Json, n_classes: int) -> RoutingReport:
         arrays = {name: np.array(values[name], float) for name in ("class_error", "confusion", "margin")}
         if [a.shape for a in arrays.values()] != [(n_classes,), (n_classes, n_classes), (n_classes,)]:
             raise MuteError("its routing report does not fit its labels")
@@ -89,7 +90,7 @@ class NetworkRouter(Network):
     """A feed-forward classifier with one output for each class."""
 
     @classmethod
-    def from_classifier(cls, classifier: Any, encoder: LabelEncoder | None = None) -> NetworkRouter | None:
+    def from_classifier(cls, classifier: Classifier, encoder: LabelEncoder | None = None) -> NetworkRouter | None:
         """The router of a fitted scikit-learn network or linear model; None for other classifiers."""
         from sklearn.linear_model import LogisticRegression
         from sklearn.neural_network import MLPClassifier
@@ -128,7 +129,7 @@ class NetworkRouter(Network):
 class ClassifierRouter:
     """Any fitted classifier as a router; its labels become encoded classes."""
 
-    def __init__(self, classifier: Any, encoder: LabelEncoder) -> None:
+    def __init__(self, classifier: Classifier, encoder: LabelEncoder) -> None:
         self.classifier = classifier
         self.encoder = encoder
 
@@ -149,7 +150,7 @@ Router = NetworkRouter | ClassifierRouter
 
 
 def fit_router(
-    spec: Any, X: NDArray, z: NDArray[np.int64], encoder: LabelEncoder, rng: np.random.Generator
+    spec: Classifier, X: NDArray, z: NDArray[np.int64], encoder: LabelEncoder, rng: np.random.Generator
 ) -> tuple[Router, NDArray[np.int64], RoutingReport]:
     """Train a router, and route its training rows by cross-validation.
 
@@ -176,7 +177,7 @@ def fit_router(
     return router, routed, RoutingReport.measure(z, probabilities, routed, len(encoder))
 
 
-def _make_classifier(spec: Any, rng: np.random.Generator) -> Any:
+def _make_classifier(spec: Classifier, rng: np.random.Generator) -> Any:
     from sklearn.base import clone
     from sklearn.linear_model import LogisticRegression
     from sklearn.neural_network import MLPClassifier
@@ -195,7 +196,7 @@ def _make_classifier(spec: Any, rng: np.random.Generator) -> Any:
 class _Standardised:
     """A scikit-learn model that learns from standardised columns; its first layer absorbs the scaling."""
 
-    model: Any
+    model: Classifier
 
     def fit(self, X: NDArray, encoder_codes: NDArray) -> NetworkRouter:
         mean, std = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
@@ -210,14 +211,14 @@ class _Standardised:
                 fit_network(self.model, rows, encoder_codes)
             else:
                 self.model.fit(rows, encoder_codes)
-        router: Any = NetworkRouter.from_classifier(self.model)
+        router: Classifier = NetworkRouter.from_classifier(self.model)
         first = router.weights[0] / std[:, None]
         router.biases[0] = (router.biases[0] - mean @ first).astype(X.dtype)
         router.weights[0] = first.astype(X.dtype)
         return router
 
 
-def fit_network(network: Any, X: NDArray, z: NDArray, *, epochs: int = 10, steps: int = 500) -> float:
+def fit_network(network: Classifier, X: NDArray, z: NDArray, *, epochs: int = 10, steps: int = 500) -> float:
     """Train until the loss on a tenth of the rows, held out, no longer falls; keep the best weights, return their loss.
 
     Training stops after `epochs` epochs without gain and, as an epoch of few rows has few steps, after `steps` steps.
@@ -255,14 +256,14 @@ def fit_network(network: Any, X: NDArray, z: NDArray, *, epochs: int = 10, steps
     return float(best)
 
 
-def _log_loss(network: Any, X: NDArray, own: NDArray[np.intp]) -> float:
+def _log_loss(network: Classifier, X: NDArray, own: NDArray[np.intp]) -> float:
     """Mean cross-entropy of an MLPClassifier, without scikit-learn's checks, which take longer than the network."""
     chances = NetworkRouter.from_classifier(network).predict_proba(X)  # type: ignore[union-attr]
     picked = chances[np.arange(len(own)), own]
     return float(-np.log(np.maximum(picked, np.finfo(picked.dtype).eps)).mean(dtype=np.float64))
 
 
-def _train(classifier: Any, X: NDArray, labels: NDArray, encoder: LabelEncoder) -> Router:
+def _train(classifier: Classifier, X: NDArray, labels: NDArray, encoder: LabelEncoder) -> Router:
     from sklearn.base import clone
     from sklearn.frozen import FrozenEstimator
 
@@ -293,7 +294,7 @@ def stratified_sizes(counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     return np.minimum(counts, np.maximum(least, (counts * (size / n)).astype(int)))
 
 
-def _objects(labels: Any) -> NDArray[np.object_]:
+def _objects(labels: LabelsLike) -> NDArray[np.object_]:
     values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     out = np.empty(len(values), object)
     out[:] = values

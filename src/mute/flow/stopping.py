@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.flow.flow import Flow
 from mute.rows.interrupts import interruptible
+from mute.typing import Json
 
 if TYPE_CHECKING:
     from mute.flow.shrinkage import Shrunk
@@ -52,7 +53,7 @@ class HeldOut:
 class StoppingRule(Protocol):
     """Decides when a fit ends and how many layers it keeps. Its fields are its record."""
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    __dataclass_fields__: ClassVar[Json]
 
     def observe(
         self, layer: Flow, shrunk: Shrunk | None, held_out: HeldOut, rng: np.random.Generator, *, last: bool
@@ -228,7 +229,7 @@ class EarlyStopping:
         return self.layers[int(np.argmin(self.leaks))]
 
 
-def stopping_from_json(values: dict[str, Any]) -> EarlyStopping | StopOnNoGain:
+def stopping_from_json(values: Json) -> EarlyStopping | StopOnNoGain:
     """The rule that a file describes."""
     stopping = StopOnNoGain(**values) if "nats" in values else EarlyStopping(**values)
     lists = {name: v for name, v in vars(stopping).items() if not isinstance(v, int)}

@@ -13,6 +13,7 @@ from mute.estimators.registry import make, method_of
 from mute.flow.flow import Flow
 from mute.paper.measures import probe
 from mute.paper.problems import Problem, rows_for
+from mute.typing import Json, LabelsLike, Method, RowsLike, Setting
 
 __all__ = ["AsPaper", "fit_as_paper", "fit_method"]
 
@@ -29,13 +30,13 @@ class AsPaper(BaseEstimator):
     them the exact inverse.
     """
 
-    def __init__(self, eraser: Any) -> None:
+    def __init__(self, eraser: Method) -> None:
         self.eraser = eraser
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: RowsLike, y: LabelsLike = None) -> Self:
         return self
 
     @property
@@ -53,14 +54,14 @@ class AsPaper(BaseEstimator):
     def route(self, X: NDArray) -> NDArray:
         return self.eraser.route(X)
 
-    def transform(self, X: NDArray, concept: Any = None) -> NDArray:
+    def transform(self, X: NDArray, concept: LabelsLike = None) -> NDArray:
         labels = self.route(X) if concept is None else np.asarray(concept)
         own = np.searchsorted(self.classes_, labels)
         for t in range(self.n_iterations_):
             X = np.clip(self.eraser.flow_.layers(t, t + 1).push(X, own), -_CLIP, _CLIP)
         return X
 
-    def counterfactual(self, X: NDArray, target: Any, concept: Any = None) -> NDArray:
+    def counterfactual(self, X: NDArray, target: LabelsLike, concept: LabelsLike = None) -> NDArray:
         goal = np.searchsorted(self.classes_, np.broadcast_to(np.asarray(target), (len(X),)))
         rows = self.transform(X, concept)
         for t in reversed(range(self.n_iterations_)):
@@ -87,7 +88,7 @@ def fit_as_paper(
     seed: int,
     *,
     its_layers: bool,
-    **settings: Any,
+    **settings: Setting,
 ) -> Any:
     """MUtE with the paper's histograms and its rule for the number of layers, on one of the paper's data sets.
 
@@ -116,7 +117,7 @@ def fit_as_paper(
     return AsPaper(eraser)
 
 
-def fit_method(data: Problem, part: Dataset, method: str, settings: dict[str, Any], seed: int) -> Any:
+def fit_method(data: Problem, part: Dataset, method: str, settings: Json, seed: int) -> Any:
     """A method of the package, or "as-paper", fitted on a part of the training rows of a data set."""
     if method == "as-paper":
         watch = rows_for(method, data.fresh.X), data.fresh.z

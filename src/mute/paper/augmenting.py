@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from sklearn.frozen import FrozenEstimator
 
@@ -12,12 +10,13 @@ from mute.evaluation.augmentation import CounterfactualAugmentation
 from mute.paper.as_paper import fit_method
 from mute.paper.measures import network, task_figures, trained
 from mute.paper.problems import Problem, part_of, rows_for, task_of
+from mute.typing import Json, Method
 
 __all__ = ["TWINS", "augmented"]
 
 # Label to (method, settings, where labels of the concept are known). "oracle": for the rows of the task. "disjoint":
 # only for other rows, on which the eraser and its router are fitted.
-TWINS: dict[str, tuple[str, dict[str, Any], str]] = {
+TWINS: dict[str, tuple[str, Json, str]] = {
     "original": ("none", {}, ""),
     "duplicate": ("none", {}, ""),
     "mean-difference": ("mean-difference", {"router": None}, "oracle"),
@@ -28,7 +27,7 @@ TWINS: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-def augmented(data: Problem, label: str, seed: int) -> dict[str, Any]:
+def augmented(data: Problem, label: str, seed: int) -> Json:
     """Train on half of the training rows and their counterfactuals, test on original test rows.
 
     The paper takes the first and the last 50,000 rows of its file; here the halves are drawn at random.
@@ -44,14 +43,14 @@ def augmented(data: Problem, label: str, seed: int) -> dict[str, Any]:
         random_state=seed,
     )  # fmt: skip
     model.fit(rows_for(method, mine.X), task_of(mine), concept=mine.z)
-    found: dict[str, Any] = {"task": task_figures(model, data.test.X, task_of(data.test), data.test.z)}
+    found: Json = {"task": task_figures(model, data.test.X, task_of(data.test), data.test.z)}
     if method != "none":
         found["reached_paper"] = _reached(eraser, method, mine, mine, labelled, seed)
         found["reached_fresh"] = _reached(eraser, method, data.fresh, data.test, labelled, seed)
     return found
 
 
-def _reached(eraser: Any, method: str, learn: Dataset, moved: Dataset, labelled: str, seed: int) -> float:
+def _reached(eraser: Method, method: str, learn: Dataset, moved: Dataset, labelled: str, seed: int) -> float:
     """Share of counterfactuals that the paper's probe, which learned on real rows, takes for their target."""
     judge = trained(network(seed, 20), learn.X, learn.z)
     classes = np.unique(learn.z)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 
@@ -11,19 +10,20 @@ from mute.estimators.registry import make
 from mute.paper.as_paper import fit_method
 from mute.paper.measures import judge_task, network, probe, strongest, task_figures, trained
 from mute.paper.problems import Problem, rows_for, task_of
+from mute.typing import Json
 
 __all__ = ["COPIES", "copied"]
 
 # Label to (method, settings); the first is the flow itself. The network of the default is also trained on made rows;
 # here only on training rows, as in the paper.
-COPIES: dict[str, tuple[str, dict[str, Any]]] = {
+COPIES: dict[str, tuple[str, Json]] = {
     "mute-paper": ("as-paper", {}),
     "mlp-surrogate": ("mlp-surrogate", {"augment": 0}),
     "linear-surrogate": ("linear-surrogate", {"router": "teacher"}),
 }
 
 
-def copied(data: Problem, seed: int) -> dict[str, Any]:
+def copied(data: Problem, seed: int) -> Json:
     """The flow and its copies on test rows; classifiers learn on the flow's outputs, as in the paper, and anew."""
     fit, fresh, test = data.fit, data.fresh, data.test
     y_fit, y_test = task_of(fit), task_of(test)
@@ -34,7 +34,7 @@ def copied(data: Problem, seed: int) -> dict[str, Any]:
     task = trained(network(seed, 10_000), exact_fit, y_fit)
     reader = trained(network(seed, 20), exact_fit, fit.z)
     spread = float(np.mean((exact_test - exact_test.mean(axis=0)) ** 2, dtype=np.float64))
-    found: dict[str, Any] = {}
+    found: Json = {}
     for label, (method, settings) in COPIES.items():
         copy = flow if label == "mute-paper" else make(method, teacher=flow, random_state=seed, **settings).fit(X_fit)
         copy.transform(X_test[:100])  # compiled before it is timed

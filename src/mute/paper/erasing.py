@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from mute.paper.as_paper import fit_method
 from mute.paper.measures import judge_task, kept, near, probe, strongest, wordsim
 from mute.paper.problems import Problem, Words, rows_for, task_of
 from mute.paper.published import FAIRNESS
+from mute.typing import Json
 
 __all__ = ["CORE", "DROPPED", "LAYERS", "SLOW", "entries", "erase"]
 
@@ -27,13 +27,13 @@ DROPPED = (5, 25, 50, 75, 95)
 LAYERS = (5, 20, 50)
 
 
-def entries(problem: str, *, every: bool) -> dict[str, tuple[str, dict[str, Any]]]:
+def entries(problem: str, *, every: bool) -> dict[str, tuple[str, Json]]:
     """Label to (method, settings): the core, points along the curves and, if `every`, all other methods.
 
     The paper's own settings are used where it gives them and they fit other data: its presets of FaRM, KRaM, TaCo and
     MUtE, but not of LEOPARD, whose rank may exceed the number of columns here.
     """
-    found: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in CORE}
+    found: dict[str, tuple[str, Json]] = {name: (name, {}) for name in CORE}
     found["mute"] = ("mute", {"diagnostics": False})
     found["mute-paper"], found["mute-oracle"] = ("as-paper", {}), ("as-paper", {"router": None})
     found["farm"], found["kram"] = (f"farm:paper-{problem}", {}), (f"kram:paper-{problem}", {})
@@ -48,9 +48,7 @@ def entries(problem: str, *, every: bool) -> dict[str, tuple[str, dict[str, Any]
     return found
 
 
-def erase(
-    data: Problem, method: str, settings: dict[str, Any], seed: int, *, words: Words | None = None
-) -> dict[str, Any]:
+def erase(data: Problem, method: str, settings: Json, seed: int, *, words: Words | None = None) -> Json:
     """Fit a method of the package, or "as-paper", erase, and measure; `words` correlate with human judgements."""
     fit, fresh, test = data.fit, data.fresh, data.test
     start = time.perf_counter()
@@ -61,7 +59,7 @@ def erase(
         eraser.transform(rows_for(method, part.X), **({"concept": part.z} if oracle else {})).astype(np.float32)
         for part in (fit, fresh, test)
     )
-    found: dict[str, Any] = {
+    found: Json = {
         "fit_seconds": seconds,
         "layers": getattr(eraser, "n_iterations_", None),
         "probe_paper": probe(Q_fit, fit.z, Q_test, test.z, seed),

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from mute.typing import Foreign, Json
+
 __all__ = ["fairness", "save_with_legend", "texts", "tradeoff"]
 
 _COLOURS = {
@@ -25,14 +27,14 @@ _CURVES = {
 }
 
 
-def save_with_legend(figure: Any, path: Path, size: int = 9, title: str | None = None) -> None:
+def save_with_legend(figure: Foreign, path: Path, size: int = 9, title: str | None = None) -> None:
     """Write a figure with the legend of its first panel at its right side."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=size, title=title)
     figure.savefig(path, dpi=110)
 
 
-def _mean(rows: list[dict[str, Any]], *path: str) -> tuple[float, float]:
+def _mean(rows: list[Json], *path: str) -> tuple[float, float]:
     values = []
     for row in rows:
         value: Any = row
@@ -42,7 +44,7 @@ def _mean(rows: list[dict[str, Any]], *path: str) -> tuple[float, float]:
     return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
-def tradeoff(panels: dict[str, Any], names: dict[str, str], core: Sequence[str], path: Path) -> None:
+def tradeoff(panels: Json, names: dict[str, str], core: Sequence[str], path: Path) -> None:
     """A column for each data set: the paper's probe above, the strongest fresh adversary below."""
     from matplotlib.figure import Figure
 
@@ -80,7 +82,7 @@ def tradeoff(panels: dict[str, Any], names: dict[str, str], core: Sequence[str],
     save_with_legend(figure, path, title=title)
 
 
-def fairness(panels: dict[str, Any], names: dict[str, str], path: Path) -> None:
+def fairness(panels: Json, names: dict[str, str], path: Path) -> None:
     """Accuracy against the gap in true positive rates: erasure (circles) and augmentation (triangles)."""
     from matplotlib.figure import Figure
 

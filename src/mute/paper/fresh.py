@@ -6,7 +6,6 @@ import json
 import time
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from mute.estimators.registry import METHODS, make
 from mute.paper.as_paper import fit_as_paper
 from mute.paper.measures import kept, readings
 from mute.paper.problems import Problem, rows_for
+from mute.typing import Json
 
 __all__ = [
     "COLOURS",
@@ -88,7 +88,7 @@ class Entry:
 
     title: str
     method: str
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Json = field(default_factory=dict)
     true_labels: bool = False
     components: float = 1.0
     noise: float = 0.0
@@ -124,9 +124,9 @@ def left_out() -> dict[str, str]:
     return found
 
 
-def fresh_jobs(sizes: dict[str, int], runs: int, quick: bool) -> list[dict[str, Any]]:
+def fresh_jobs(sizes: dict[str, int], runs: int, quick: bool) -> list[Json]:
     """All jobs; `sizes` are the rows that there are to fit on, of each data set that is there."""
-    found: list[dict[str, Any]] = []
+    found: list[Json] = []
     for name, most in sizes.items():
         grid = (most // 2,) if quick else tuple(n for n in FRESH_SETS[name] if n < most)
         labels = [*CURVES, NO_LEAK] if name in CONFIRMING else [*ENTRIES]
@@ -205,7 +205,7 @@ def synthetic_rows(n: int, columns: int, rng: np.random.Generator) -> tuple[NDAr
     return np.concatenate(parts)[order].astype(np.float32), np.repeat(np.arange(_CLASSES), n // _CLASSES)[order]
 
 
-def fresh(data: Problem | None, job: dict[str, Any], quick: bool = False) -> dict[str, Any]:
+def fresh(data: Problem | None, job: Json, quick: bool = False) -> Json:
     """One method, fitted on some rows and judged on others; without `data` on synthetic rows."""
     seed = job["seed"]
     if data is None:

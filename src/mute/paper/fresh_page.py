@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from mute.paper.fresh import (
     SYNTHETIC,
     left_out,
 )
+from mute.typing import Foreign, Json
 
 __all__ = ["Point", "as_good", "fresh_values", "interval", "leak_shown", "points_of", "share_lowered", "worse_anywhere"]
 
@@ -44,7 +44,7 @@ _JOINED = {
 }
 
 # Results of one method at one point, by seed; and of all methods at all points.
-Values = dict[int, dict[str, Any]]
+Values = dict[int, Json]
 Points = dict["Point", dict[str, Values]]
 
 
@@ -62,7 +62,7 @@ class Point:
         return f"{_TITLES[self.problem]}, D = {self.columns}, n = {self.rows:,}"
 
 
-def points_of(found: Iterable[dict[str, Any]]) -> Points:
+def points_of(found: Iterable[Json]) -> Points:
     """Results of the study: at every point, of every method, by seed."""
     points: Points = {}
     order = list(_TITLES)
@@ -134,7 +134,7 @@ def as_good(points: Points) -> list[tuple[Point, str, float, float]]:
     return answers
 
 
-def fresh_values(found: Iterable[dict[str, Any]], folder: Path) -> dict[str, Any]:
+def fresh_values(found: Iterable[Json], folder: Path) -> Json:
     """What the page shows; writes its figures to `folder`."""
     points = points_of(found)
     by_rows = {
@@ -259,7 +259,7 @@ def _no_leak(points: Points, point: Point) -> list[float]:
     return [leak for p in same for leak in _of(points[p].get(NO_LEAK, {}), "leak")]
 
 
-def _root_scale(axes: Any) -> None:
+def _root_scale(axes: Foreign) -> None:
     """An axis that shows differences of leaks near 0 and leaks of untouched rows."""
     axes.set_yscale(
         "function", functions=(lambda y: np.sign(y) * np.sqrt(np.abs(y)), lambda y: np.sign(y) * np.square(y))
@@ -271,7 +271,7 @@ def _root_scale(axes: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _style(label: str) -> dict[str, Any]:
+def _style(label: str) -> Json:
     mine = label in COLOURS
     return {
         "color": COLOURS.get(label, _GREY),

@@ -12,6 +12,7 @@ from mute.evaluation.adversaries import Features, attack, panel_of, training
 from mute.evaluation.fairness import fairness
 from mute.evaluation.utility import similarity_correlation
 from mute.paper.problems import Words
+from mute.typing import Classifier
 
 __all__ = [
     "FIRST_SEED",
@@ -41,7 +42,7 @@ def network(seed: int, epochs: int) -> Any:
     return MLPClassifier(early_stopping=True, max_iter=epochs, random_state=FIRST_SEED + seed)
 
 
-def trained(model: Any, X: NDArray, labels: NDArray) -> Any:
+def trained(model: Classifier, X: NDArray, labels: NDArray) -> Any:
     """The model, fitted; that it may not have converged is part of the protocol."""
     with training():
         return model.fit(X, labels)
@@ -87,7 +88,7 @@ def judge_task(
     return task_figures(trained(network(seed, 10_000), learn, y_learn), test, y_test, z_test)
 
 
-def task_figures(model: Any, test: NDArray, y_test: NDArray, z_test: NDArray) -> dict[str, float]:
+def task_figures(model: Classifier, test: NDArray, y_test: NDArray, z_test: NDArray) -> dict[str, float]:
     """Accuracy and gaps of a classifier that has learned the task."""
     found = fairness(y_test, model.predict(test), z_test, rng=np.random.default_rng(0), draws=0)
     return {"accuracy": found.accuracy.value, "tpr_rms": found.tpr_rms.value, "dp": found.demographic_parity.value}

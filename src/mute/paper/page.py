@@ -21,6 +21,7 @@ from mute.paper.published import NAMES
 from mute.paper.running import DEFAULT_STUDIES, STUDIES, Plan, Results
 from mute.paper.synthetic import draw_synthetic
 from mute.paper.text_page import name_of, scores_shown, text_values, without_texts
+from mute.typing import Json
 
 __all__ = ["STOPPING_RULES", "command_of", "pm", "stopping_rule", "write_page"]
 
@@ -40,7 +41,7 @@ def write_page(results: Results, folder: Path) -> Path:
     """Write ``README.md``, its figures and ``results.json`` to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     studies = [study for study in STUDIES if study in results.plan.studies]
-    values: dict[str, Any] = {}
+    values: Json = {}
     names = NAMES["methods"]
     if "synthetic" in studies:
         draw_synthetic(folder / "synthetic.png", results.plan.mixture_rows)
@@ -110,12 +111,12 @@ def _theirs(figure: tuple[float, float] | None) -> str:
     return "–" if figure is None else f"{figure[0]:.3f} ± {figure[1]:.3f}"
 
 
-def _erased(results: Results, name: str, labels: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+def _erased(results: Results, name: str, labels: Sequence[str]) -> dict[str, list[Json]]:
     found = {label: results.of("erase", problem=name, label=label) for label in labels}
     return {label: rows for label, rows in found.items() if rows}
 
 
-def _names_of(plan: Plan) -> dict[str, Any]:
+def _names_of(plan: Plan) -> Json:
     """Files and folders without the place where they were on one machine."""
     return {
         "paths": {name: Path(path).name for name, path in plan.paths.items()},

@@ -14,6 +14,7 @@ from mute.datasets import Dataset
 from mute.errors import MuteError
 from mute.flow.routing import stratified_sample
 from mute.rows.validation import LabelEncoder
+from mute.typing import Json
 
 __all__ = ["MORE", "PROBLEMS", "Problem", "Words", "describe", "part_of", "problem", "rows_for", "task_of", "words_of"]
 
@@ -157,7 +158,7 @@ def words_of(path: str | None, *, pairs: str | None = None) -> Words:
     """
     import mute.datasets as datasets
 
-    surveys: dict[str, Any] = {}
+    surveys: Json = {}
     gold = "evaluation/ws353simrel/wordsim353_sim_rel/wordsim_similarity_goldstandard.txt"
     if pairs is not None or path is not None:
         file = Path(pairs) if pairs is not None else Path(path or "") / gold
@@ -181,7 +182,7 @@ def _commonest(labels: NDArray) -> Any:
     return names[counts.argmax()]
 
 
-def describe(data: Problem) -> dict[str, Any]:
+def describe(data: Problem) -> Json:
     """What a reader must know of it."""
     z = np.unique(data.test.z, return_counts=True)[1]
     return {

@@ -32,6 +32,7 @@ from mute.paper.texts import (
     text_set,
 )
 from mute.storage.files import write_atomically
+from mute.typing import Json
 
 __all__ = ["DEFAULT_STUDIES", "STUDIES", "Plan", "Results", "run"]
 
@@ -109,13 +110,13 @@ class Plan:
 
     def jobs(
         self, problems: Iterable[str], texts: Iterable[str] = (), to_fit: dict[str, int] | None = None
-    ) -> list[dict[str, Any]]:
+    ) -> list[Json]:
         """All jobs on these data sets and sets of texts; `to_fit` are the rows that the study of unseen rows fits on.
 
         First seeds come first, so that a stopped run has something of everything.
         """
         present, runs = set(problems), 1 if self.quick else self.runs
-        found: list[dict[str, Any]] = []
+        found: list[Json] = []
         if "synthetic" in self.studies:
             found += [{"job": "synthetic", "regime": r, "seed": s} for r in SHIFTS for s in range(runs)]
         wanted = {"tradeoff": PROBLEMS, "words": ("glove",), "fairness": FAIRNESS}
@@ -148,19 +149,19 @@ class Results:
     """The results of the jobs, and what a reader must know of the run."""
 
     plan: Plan
-    problems: dict[str, dict[str, Any]]
+    problems: dict[str, Json]
     left_out: dict[str, str]
-    about: dict[str, Any]
-    texts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    found: list[dict[str, Any]] = field(default_factory=list)
-    failures: list[dict[str, Any]] = field(default_factory=list)
+    about: Json
+    texts: dict[str, Json] = field(default_factory=dict)
+    found: list[Json] = field(default_factory=list)
+    failures: list[Json] = field(default_factory=list)
 
-    def of(self, job: str, **which: Any) -> list[dict[str, Any]]:
+    def of(self, job: str, **which: Any) -> list[Json]:
         """Results of these jobs, in order of their seeds."""
         mine = [r for r in self.found if r["job"] == job and all(r.get(k) == v for k, v in which.items())]
         return [r["result"] for r in sorted(mine, key=lambda r: r["seed"])]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         return asdict(self)
 
 
@@ -246,9 +247,7 @@ def _text_set(name: str, plan: Plan) -> TextSet:
     return text_set(name, plan.paths.get(_TEXTS), plan.quick)
 
 
-def _data_of(
-    job: dict[str, Any], plan: Plan, prints: dict[str, str], texts: dict[str, str], inverter: str
-) -> str | int:
+def _data_of(job: Json, plan: Plan, prints: dict[str, str], texts: dict[str, str], inverter: str) -> str | int:
     """What the answer of a job depends on, besides its settings."""
     if job["job"] == "text":
         return texts[job["set"]] + (inverter if job["decoder"] == "inverter" else "")
@@ -258,7 +257,7 @@ def _data_of(
     return prints[job["problem"]] if "problem" in job else plan.mixture_rows
 
 
-def _kept(part: Path) -> dict[str, Any] | None:
+def _kept(part: Path) -> Json | None:
     """The result of an earlier run; None if it is not there, or damaged."""
     try:
         return json.loads(part.read_text())
@@ -290,7 +289,7 @@ def _all(waiting: list[tuple[dict, Path]], plan: Plan, n_jobs: int) -> Iterable[
         yield from Parallel(return_as="generator_unordered")(delayed(_do)(job, part, plan) for job, part in waiting)
 
 
-def _do(job: dict[str, Any], part: Path, plan: Plan) -> tuple[dict[str, Any], dict[str, Any] | None, str | None]:
+def _do(job: Json, part: Path, plan: Plan) -> tuple[Json, Json | None, str | None]:
     """One job, written as soon as it is done; one that fails must not lose the others."""
     start = time.perf_counter()
     try:
@@ -303,7 +302,7 @@ def _do(job: dict[str, Any], part: Path, plan: Plan) -> tuple[dict[str, Any], di
     return job, found, None
 
 
-def _result(job: dict[str, Any], plan: Plan) -> dict[str, Any]:
+def _result(job: Json, plan: Plan) -> Json:
     import warnings
 
     if job["job"] == "synthetic":
@@ -372,7 +371,7 @@ def _print_of(data: Problem) -> str:
     return digest.hexdigest()
 
 
-def _name(job: dict[str, Any], data: str | int) -> str:
+def _name(job: Json, data: str | int) -> str:
     """The file of a job: another one for other data or another version."""
     import mute
 
@@ -380,7 +379,7 @@ def _name(job: dict[str, Any], data: str | int) -> str:
     return "-".join(str(v) for v in [*job.values(), digest]) + ".json"
 
 
-def _about(seconds: float, work: float, n_jobs: int) -> dict[str, Any]:
+def _about(seconds: float, work: float, n_jobs: int) -> Json:
     import sklearn
 
     import mute

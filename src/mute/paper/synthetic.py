@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.paper.measures import FIRST_SEED, trained
+from mute.typing import Foreign, Json, Method
 
 __all__ = ["SHIFTS", "draw_synthetic", "mixtures", "synthetic"]
 
@@ -33,13 +34,13 @@ def mixtures(shift: float, n: int, rng: np.random.Generator) -> tuple[NDArray, N
     return x, z
 
 
-def synthetic(regime: str, seed: int, n: int = 2000) -> dict[str, Any]:
+def synthetic(regime: str, seed: int, n: int = 2000) -> Json:
     """Probes before and after erasure with the paper's settings: `n` rows of each class, 20 layers."""
     found = _study(regime, seed, n)
     return {name: found[name] for name in ("before", "after_paper", "after_fresh", "misrouted")}
 
 
-def _study(regime: str, seed: int, n: int) -> dict[str, Any]:
+def _study(regime: str, seed: int, n: int) -> Json:
     from mute import MUtE
 
     rng = np.random.default_rng(seed)
@@ -93,7 +94,9 @@ def draw_synthetic(path: Path, n: int = 2000) -> None:
     figure.savefig(path, dpi=110)
 
 
-def _moves(axes: Any, eraser: Any, x: NDArray, colours: NDArray, rows: NDArray, target: NDArray, title: str) -> None:
+def _moves(
+    axes: Foreign, eraser: Method, x: NDArray, colours: NDArray, rows: NDArray, target: NDArray, title: str
+) -> None:
     _shade(axes, eraser.route, x)
     axes.scatter(*x.T, s=2, c=colours, lw=0, alpha=0.25)
     step = eraser.counterfactual(x[rows], target.tolist()) - x[rows]
@@ -101,7 +104,7 @@ def _moves(axes: Any, eraser: Any, x: NDArray, colours: NDArray, rows: NDArray, 
     axes.set_title(title, fontsize=10)
 
 
-def _shade(axes: Any, predict: Any, x: NDArray) -> None:
+def _shade(axes: Foreign, predict: Any, x: NDArray) -> None:
     from matplotlib.colors import ListedColormap
 
     # A few rows that were misrouted lie far out; the picture is of the others.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from mute.paper import figures
 from mute.paper.published import NAMES, TEXT
 from mute.paper.running import Results
 from mute.paper.texts import DECODERS, MOVERS, SETS
+from mute.typing import Json
 
 __all__ = ["name_of", "scores_shown", "text_values", "without_texts"]
 
@@ -16,7 +16,7 @@ __all__ = ["name_of", "scores_shown", "text_values", "without_texts"]
 _MOST_WAYS = 7
 
 # (Mover, decoder) to the result of its job.
-Found = dict[tuple[str, str], dict[str, Any]]
+Found = dict[tuple[str, str], Json]
 
 
 def name_of(mover: str) -> str:
@@ -27,14 +27,14 @@ def name_of(mover: str) -> str:
     return f"Mean Diff × {settings['strength']:g}" if method == "mean-difference" else f"Linear OT, {settings['reg']:g}"
 
 
-def scores_shown(score: dict[str, Any]) -> str:
+def scores_shown(score: Json) -> str:
     """Seven cells of a table."""
     keys = ("rouge_1", "rouge_2", "rouge_l", "substitution", "substitution_with_markers", "bertscore")
     cells = ["–" if score[key] is None else f"{score[key]:.3f}" for key in keys]
     return " | ".join([f"{score['bleu']:.1f}", *cells])
 
 
-def text_values(results: Results, folder: Path) -> dict[str, dict[str, Any]]:
+def text_values(results: Results, folder: Path) -> dict[str, Json]:
     """Of each set of texts, what the page shows; writes ``texts-SET.html`` and the figure to `folder`."""
     jobs = [r for r in results.found if r["job"] == "text"]
     shown = {}
@@ -60,7 +60,7 @@ def text_values(results: Results, folder: Path) -> dict[str, dict[str, Any]]:
     return shown
 
 
-def without_texts(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def without_texts(found: list[Json]) -> list[Json]:
     """Results without the texts themselves, which belong to others."""
     drop = ("examples", "worst")
     return [

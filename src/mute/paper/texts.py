@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.typing import Json
 
 __all__ = [
     "DECODERS",
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 # A label to the method, its settings, and whether texts are moved with true labels. The paper's flow has four layers.
-MOVERS: dict[str, tuple[str | None, dict[str, Any], bool]] = {
+MOVERS: dict[str, tuple[str | None, Json, bool]] = {
     "none": (None, {}, True),
     "reference": (None, {}, True),  # the embeddings of the references: what decoding alone costs
     "mute-oracle": ("mute", {"n_iterations": 4}, True),
@@ -85,7 +86,7 @@ class TextSet:
     labels: list[str]
 
 
-def text_jobs(sets: list[str], inverter: bool, quick: bool) -> list[dict[str, Any]]:
+def text_jobs(sets: list[str], inverter: bool, quick: bool) -> list[Json]:
     """All jobs; the sweeps on the first set only, since they are the longest part."""
     found = []
     for name in sets:
@@ -117,11 +118,11 @@ def _some(data: TextSet, rows: Iterable[int]) -> TextSet:
     kept = list(rows)
     columns = ("sources", "references", "concept", "to", "paper_references")
     given = {name: getattr(data, name) for name in columns}
-    some: dict[str, Any] = {name: [v[i] for i in kept] for name, v in given.items() if v is not None}
+    some: Json = {name: [v[i] for i in kept] for name, v in given.items() if v is not None}
     return replace(data, **some)
 
 
-def describe_texts(data: TextSet) -> dict[str, Any]:
+def describe_texts(data: TextSet) -> Json:
     """What a reader must know of a set: its size, and how much the references themselves are of the wanted class."""
     from mute.text import substitution_rate
     from mute.text.evaluation.words import GENDER
@@ -149,7 +150,7 @@ def print_of_inverter(folder: str) -> str:
     return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()
 
 
-def moved_texts(data: TextSet, mover: str, decoder: str, inverter: str | None) -> dict[str, Any]:
+def moved_texts(data: TextSet, mover: str, decoder: str, inverter: str | None) -> Json:
     """Move the texts of a set, decode them, and score what comes out."""
     from mute.text import bleu
     from mute.text.decoders.decoder import cosines

@@ -15,6 +15,7 @@ from mute.estimators.base import WithTask
 from mute.estimators.settings import COUNT, COUNT_OR_NONE, FLAG, FROM_0_BELOW_1, NOT_NEGATIVE, POSITIVE, one_of
 from mute.estimators.training import TRAINING, StandardisedNetwork, descent, mlp, require_torch, seeded, standardise
 from mute.flow.network import Network
+from mute.typing import Array, Constraints, Json, Seed, Setting
 
 if TYPE_CHECKING:
     import torch
@@ -69,7 +70,7 @@ def rate_within(Y: Tensor, z: Tensor, distortion: float = 0.5) -> Tensor:
 class RateEraser(StandardisedNetwork):
     """What FaRM and KRaM share: a network, its training, and the normalisation of its outputs."""
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[Constraints] = {
         **TRAINING,
         "n_layers": COUNT,
         "normalization": one_of("layer", "sphere"),
@@ -98,13 +99,13 @@ class RateEraser(StandardisedNetwork):
     patience: int | None = 50
     validation_fraction: float = 0.1
     device: str = "auto"
-    random_state: Any = None
+    random_state: Seed = None
 
     def _minimise(
         self,
         loss: Callable[..., Tensor],
-        X: NDArray[Any],
-        labels: Sequence[NDArray[Any]],
+        X: Array,
+        labels: Sequence[Array],
         rng: np.random.Generator,
         more: Sequence[torch.nn.Module] = (),
     ) -> None:
@@ -130,7 +131,7 @@ class RateEraser(StandardisedNetwork):
     def _make_optimizer(self, weights: list[Any]) -> Any:
         import torch
 
-        settings: dict[str, Any] = {"lr": self.learning_rate, "weight_decay": self.weight_decay}
+        settings: Json = {"lr": self.learning_rate, "weight_decay": self.weight_decay}
         if self.optimizer == "adam":
             return torch.optim.Adam(weights, betas=(self.momentum, 0.999), **settings)
         return torch.optim.SGD(weights, momentum=self.momentum, **settings)
@@ -144,16 +145,16 @@ class RateEraser(StandardisedNetwork):
 
         return layer_norm(Y, Y.shape[1:], eps=_SMALL) * self._radius(Y.shape[1])
 
-    def _normalised(self, Y: NDArray[Any]) -> NDArray[Any]:
+    def _normalised(self, Y: Array) -> Array:
         Y = Y - Y.mean(axis=1, keepdims=True)
         return Y * (self._radius(Y.shape[1]) / np.sqrt((Y**2).mean(axis=1, keepdims=True) + _SMALL))
 
-    def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
+    def _erase(self, X: Array) -> NDArray[np.floating]:
         Y = self.network_(standardise(X, self.center_, self.scale_))
         return Y if self.output == "raw" else self._normalised(Y)
 
 
-_PAPER: dict[str, Any] = {
+_PAPER: Json = {
     "normalization": "sphere",
     "output": "raw",
     "standardize": False,
@@ -165,10 +166,10 @@ _PAPER: dict[str, Any] = {
     "patience": None,
     "validation_fraction": 0.0,
 }
-AUTHORS: dict[str, Any] = {"standardize": False, "patience": None, "validation_fraction": 0.0}
+AUTHORS: Json = {"standardize": False, "patience": None, "validation_fraction": 0.0}
 
 
-def paper_presets(**settings: Any) -> dict[str, dict[str, Any]]:
+def paper_presets(**settings: Setting) -> dict[str, Json]:
     """The MUtE paper's settings of FaRM and KRaM, the same but for `settings`.
 
     The paper says 50 epochs everywhere; its repository takes 500 on GloVe, as "paper-glove" does. The optimiser, the
@@ -283,11 +284,11 @@ class FaRM(WithTask, RateEraser):
     (True, True)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[Constraints] = {
         **RateEraser._parameter_constraints,
         "reduction_weight": NOT_NEGATIVE,
     }
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+    PRESETS: ClassVar[dict[str, Json]] = {
         **paper_presets(),
         # The authors give 100 to 500 epochs for GloVe and 15 to 20 for Bias in Bios: the most of each.
         "authors-glove": {**AUTHORS, "epochs": 500},
@@ -298,7 +299,7 @@ class FaRM(WithTask, RateEraser):
     _: KW_ONLY
     reduction_weight: float = 0.01
 
-    def _learn(self, X: NDArray[Any], z: NDArray[Any], task: NDArray[Any] | None = None) -> None:
+    def _learn(self, X: Array, z: Array, task: Array | None = None) -> None:
         torch = require_torch("FaRM")
         rng = self._generator()
 

@@ -13,6 +13,7 @@ from mute.estimators.base import WithTask
 from mute.estimators.settings import COUNT, COUNT_OR_NONE, FROM_0_BELOW_1, NOT_NEGATIVE, WHOLE
 from mute.estimators.training import TRAINING, StandardisedNetwork, mlp, require_torch, seeded, standardise
 from mute.flow.network import Network
+from mute.typing import Array, Constraints, Json, Seed
 
 if TYPE_CHECKING:
     import torch
@@ -155,7 +156,7 @@ class GradientReversal(WithTask, StandardisedNetwork):
     (True, True)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[Constraints] = {
         **TRAINING,
         **dict.fromkeys(("strength", "adversary_decay"), NOT_NEGATIVE),
         **dict.fromkeys(("adversary_layers", "adversary_steps"), WHOLE),
@@ -163,7 +164,7 @@ class GradientReversal(WithTask, StandardisedNetwork):
         "reset_every": COUNT_OR_NONE,
         "momentum": FROM_0_BELOW_1,
     }
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+    PRESETS: ClassVar[dict[str, Json]] = {
         "authors": {
             "adversary_steps": 0,
             "adversary_decay": 0.0,
@@ -187,9 +188,9 @@ class GradientReversal(WithTask, StandardisedNetwork):
     patience: int | None = 50
     validation_fraction: float = 0.1
     device: str = "auto"
-    random_state: Any = None
+    random_state: Seed = None
 
-    def _learn(self, X: NDArray[Any], z: NDArray[Any], task: NDArray[Any] | None = None) -> None:
+    def _learn(self, X: Array, z: Array, task: Array | None = None) -> None:
         require_torch("GradientReversal")
         rng, labels = self._generator(), [z] if task is None else [z, task]
         learned, watched = self._tensors(X, labels, _MOST_WATCHED, rng)
@@ -198,7 +199,7 @@ class GradientReversal(WithTask, StandardisedNetwork):
             self._train(game.step, lambda: game.value(*watched), [game.encoder], learned)
         self.network_ = Network.from_torch(game.encoder)
 
-    def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
+    def _erase(self, X: Array) -> NDArray[np.floating]:
         return X + X.dtype.type(self.scale_) * self.network_(standardise(X, self.center_, self.scale_))
 
 

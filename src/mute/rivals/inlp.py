@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from mute.estimators.base import WithTask
 from mute.estimators.settings import BETWEEN_0_AND_1, COUNT, FLAG, FROM_0_TO_1, POSITIVE, one_of
 from mute.estimators.training import hold_out
 from mute.rivals.projection import Projector, class_accuracy
+from mute.typing import Array, Constraints, Json, Seed
 
 __all__ = ["INLP"]
 
@@ -107,7 +108,7 @@ class INLP(WithTask, Projector):
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[Constraints] = {
         "n_iterations": COUNT,
         "C": POSITIVE,
         "class_weight": [*one_of("balanced"), None],
@@ -115,7 +116,7 @@ class INLP(WithTask, Projector):
         "stop_at_majority": FLAG,
         "validation_fraction": BETWEEN_0_AND_1,
     }
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+    PRESETS: ClassVar[dict[str, Json]] = {
         "authors-glove": {"n_iterations": 35, "stop_at_majority": False},
         "authors-bios": {"n_iterations": 300, "C": 0.01, "stop_at_majority": False},
         "authors-dial": {
@@ -134,9 +135,9 @@ class INLP(WithTask, Projector):
     min_accuracy: float = 0.0
     stop_at_majority: bool = True
     validation_fraction: float = 0.1
-    random_state: Any = None
+    random_state: Seed = None
 
-    def _learn(self, X: NDArray[Any], z: NDArray[Any], task: NDArray[Any] | None = None) -> None:
+    def _learn(self, X: Array, z: Array, task: Array | None = None) -> None:
         rng = self._generator()
         parts = _parts(z, task, self.validation_fraction, rng)
         rows = X - X.mean(axis=0, dtype=np.float64)
@@ -164,7 +165,7 @@ class INLP(WithTask, Projector):
             if np.linalg.norm(left) <= _NOTHING_LEFT * np.linalg.norm(rows):
                 break
 
-    def _check_strength(self, rows: NDArray[Any]) -> None:
+    def _check_strength(self, rows: Array) -> None:
         """Refuse a C that makes the solver's numbers overflow or vanish: it would not end."""
         with np.errstate(over="ignore"):
             variance = float(np.mean(rows**2))
@@ -176,9 +177,7 @@ class INLP(WithTask, Projector):
                 "choose C nearer to 1, or rescale the rows"
             )
 
-    def _read(
-        self, X: NDArray[Any], z: NDArray[Any], learn: NDArray[Any], watch: NDArray[Any]
-    ) -> tuple[NDArray[np.float64], float]:
+    def _read(self, X: Array, z: Array, learn: Array, watch: Array) -> tuple[NDArray[np.float64], float]:
         """Weights of a new classifier, one row for each, and its accuracy on the watched rows."""
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.svm import LinearSVC
@@ -192,7 +191,7 @@ class INLP(WithTask, Projector):
         return classifier.coef_, class_accuracy(z[watch], classifier.predict(X[watch] - centre))
 
 
-def _parts(z: NDArray[Any], task: NDArray[Any] | None, share: float, rng: np.random.Generator) -> list[Part]:
+def _parts(z: Array, task: Array | None, share: float, rng: np.random.Generator) -> list[Part]:
     """Rows to learn from and rows to watch: of all, or of each class of the task that has at least two concepts."""
     if task is None:
         return [hold_out(z, share, rng)]
@@ -218,7 +217,7 @@ def _orthonormal(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     return orth((weights[kept] / lengths[kept, None]).T)
 
 
-def _majority(z: NDArray[Any]) -> float:
+def _majority(z: Array) -> float:
     """What `class_accuracy` gives at chance, plus its standard error."""
     counts = np.unique(z, return_counts=True)[1]
     chance = 1 / len(counts)

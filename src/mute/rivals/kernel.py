@@ -26,6 +26,7 @@ from mute.estimators.training import GradientTrained, check_network, descent, de
 from mute.flow.network import Network
 from mute.flow.routing import stratified_sample
 from mute.rivals.rlace import GAME, RLACE, play
+from mute.typing import Array, Constraints, Json, Seed
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +45,7 @@ _DEFAULTS = {
 # such eigenvalues to 1e-10 instead, which blows up what is negative (the sigmoid kernel is indefinite) or rounding.
 _FLOOR = 1e-6
 # With a patience of as many looks as there are, nothing ends early, but the best is kept.
-_AUTHORS: dict[str, Any] = {"evaluate_every": 1000, "patience": 35}
+_AUTHORS: Json = {"evaluate_every": 1000, "patience": 35}
 _BLOCK = 4096
 
 
@@ -81,7 +82,7 @@ class Nystroem:
         arrays = [tensor.to(device, torch.float32) for tensor in (self.landmarks, self.whitening)]
         return Nystroem(self.kernel, self.gamma, self.degree, self.coef0, *arrays)
 
-    def of(self, X: NDArray[Any]) -> NDArray[np.float32]:
+    def of(self, X: Array) -> NDArray[np.float32]:
         """Features of rows in numpy, computed in the precision of the landmarks."""
         import torch
 
@@ -215,7 +216,7 @@ class KernelErasure(GradientTrained):
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[Constraints] = {
         **GAME,
         **dict.fromkeys(("degree", "n_landmarks", "n_iterations", "preimage_steps"), COUNT),
         "kernel": one_of(*_DEFAULTS),
@@ -228,7 +229,7 @@ class KernelErasure(GradientTrained):
         "preimage_learning_rate": POSITIVE,
         "batch_size": at_least(2),  # batch normalisation needs two rows
     }
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+    PRESETS: ClassVar[dict[str, Json]] = {
         "authors": _AUTHORS,
         "authors-poly": {**_AUTHORS, "kernel": "poly"},
         "authors-laplacian": {**_AUTHORS, "kernel": "laplacian"},
@@ -260,14 +261,14 @@ class KernelErasure(GradientTrained):
     patience: int | None = 3
     validation_fraction: float = 0.1
     device: str = "auto"
-    random_state: Any = None
+    random_state: Seed = None
 
     def _check_settings(self) -> None:
         super()._check_settings()
         if not self.hidden or not all(COUNT[0].is_satisfied_by(width) for width in self.hidden):
             raise MuteError(f"hidden must be a tuple of layer widths, such as (512, 512), not {self.hidden!r}")
 
-    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
+    def _learn(self, X: Array, z: Array) -> None:
         require_torch("KernelErasure")
         device, rng = device_of(self.device), self._generator()
         self.scale_ = (float(np.linalg.norm(X, axis=1).mean()) or 1.0) if self.normalize else 1.0
@@ -296,7 +297,7 @@ class KernelErasure(GradientTrained):
             self._learn_way_back(features.to(device), (rows, phi, basis), learn, watch, islice(steps, epochs))
         steps.close()
 
-    def _features(self, landmarks: NDArray[Any]) -> Nystroem:
+    def _features(self, landmarks: Array) -> Nystroem:
         import torch
 
         gamma, coef0 = _DEFAULTS[self.kernel]
@@ -307,7 +308,7 @@ class KernelErasure(GradientTrained):
     def _learn_way_back(
         self,
         features: Nystroem,
-        arrays: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+        arrays: tuple[Array, Array, Array],
         learn: NDArray[np.int64],
         watch: NDArray[np.int64],
         epochs: Iterable[int],
@@ -328,13 +329,13 @@ class KernelErasure(GradientTrained):
         self._train(descent(loss, optimizer), lambda: loss(watched).item(), [network], [learned], epochs=epochs)
         self.network_ = folded(network)
 
-    def _scaled(self, X: NDArray[Any]) -> NDArray[np.floating]:
+    def _scaled(self, X: Array) -> NDArray[np.floating]:
         if not self.normalize:
             return X
         lengths = np.linalg.norm(X, axis=1, keepdims=True)
         return X / np.where(lengths > 0, lengths, 1)
 
-    def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
+    def _erase(self, X: Array) -> NDArray[np.floating]:
         rows = self._scaled(X)
         return (rows + self.network_(rows)) * self.scale_
 

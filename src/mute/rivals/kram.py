@@ -12,6 +12,7 @@ from mute.errors import MuteError
 from mute.estimators.settings import NOT_NEGATIVE, POSITIVE, one_of
 from mute.estimators.training import require_torch, seeded
 from mute.rivals.farm import AUTHORS, RateEraser, half_logdet, in_double, paper_presets, rate
+from mute.typing import Array, Constraints, Json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -132,14 +133,14 @@ validation_fraction, device, random_state
     (True, True)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[Constraints] = {
         **RateEraser._parameter_constraints,
         "concept_type": one_of("categorical", "continuous"),
         "bandwidth": POSITIVE,
         "budget": one_of("normalized", "raw"),
         "budget_weight": NOT_NEGATIVE,
     }
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+    PRESETS: ClassVar[dict[str, Json]] = {
         **paper_presets(budget_weight=0.7),
         "authors": {**AUTHORS, "budget": "raw", "output": "raw", "epochs": 10},
     }
@@ -154,7 +155,7 @@ validation_fraction, device, random_state
     batch_size: int = 200
     decay_every: int | None = None
 
-    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
+    def _learn(self, X: Array, z: Array) -> None:
         require_torch("KRaM")
         rng = self._generator()
 
@@ -167,7 +168,7 @@ validation_fraction, device, random_state
             self._minimise(loss, X, [z if z.ndim == 1 else _comparable(z)], rng)
 
 
-def _comparable(z: NDArray[Any]) -> NDArray[np.float32]:
+def _comparable(z: Array) -> NDArray[np.float32]:
     """Numbers scaled to [0, 1], so that σ means the same for all; vectors must have a direction."""
     if z.shape[1] == 1:
         z = (z - z.min()) / np.ptp(z)

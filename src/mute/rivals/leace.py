@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from mute.estimators.transport import GaussianTransport
 from mute.flow.ops import in_blocks
 from mute.flow.routing import MAX_ROWS, NetworkRouter, fit_router, stratified_sample
 from mute.steering.mean_difference import MeanDifference
+from mute.typing import Array, Classifier, Constraints, Json, Seed
 
 __all__ = ["LEACE", "QLEACE", "FreeFormLEACE", "OracleLEACE"]
 
@@ -90,13 +91,13 @@ class LEACE(Streaming):
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[Constraints] = {
         "method": one_of("leace", "orth"),
         "shrinkage": FLAG,
         "tolerance": FROM_0_BELOW_1,
         "concept_type": one_of("categorical", "continuous"),
     }
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {}}
+    PRESETS: ClassVar[dict[str, Json]] = {"paper": {}}
     _STORED: ClassVar[dict[str, str]] = {"mean_": "D", "read_": "D r", "remove_": "D r"}
     _SCATTER: ClassVar[str | None] = "pooled"
 
@@ -106,7 +107,7 @@ class LEACE(Streaming):
     tolerance: float = 1e-6
     concept_type: str = "categorical"
 
-    def _gather(self, X: NDArray[Any], z: NDArray[Any]) -> Moments:
+    def _gather(self, X: Array, z: Array) -> Moments:
         if z.ndim == 1:
             return super()._gather(X, z)
         # One class of rows that have the concept beside them: the covariance contains that of both.
@@ -129,7 +130,7 @@ class LEACE(Streaming):
     def projection_(self) -> NDArray[np.float64]:
         return np.eye(len(self.mean_)) - self.remove_ @ self.read_.T
 
-    def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
+    def _erase(self, X: Array) -> NDArray[np.floating]:
         mean, read, remove = (a.astype(X.dtype, copy=False) for a in (self.mean_, self.read_, self.remove_))
         return in_blocks(lambda rows: rows - ((rows - mean) @ read) @ remove.T, X)
 
@@ -275,11 +276,11 @@ class QLEACE(GaussianTransport):
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"shrinkage": FLAG}
+    _parameter_constraints: ClassVar[Constraints] = {"shrinkage": FLAG}
     _: KW_ONLY
     shrinkage: bool = True
-    router: Any = "mlp"
-    random_state: Any = None
+    router: Classifier = "mlp"
+    random_state: Seed = None
 
     def _estimate(self, moments: Moments) -> NDArray[np.float64]:
         covariances = moments.class_covariances
@@ -348,14 +349,14 @@ class FreeFormLEACE(ConceptEstimator):
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"classifier": one_of("mlp", "logistic")}
+    _parameter_constraints: ClassVar[Constraints] = {"classifier": one_of("mlp", "logistic")}
     _STORED: ClassVar[dict[str, str]] = {"classifier_": "network D", "chance_": "K", "slope_": "K D"}
 
     _: KW_ONLY
     classifier: str = "mlp"
-    random_state: Any = None
+    random_state: Seed = None
 
-    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
+    def _learn(self, X: Array, z: Array) -> None:
         rng = self._generator()
         drawn = stratified_sample(z, MAX_ROWS, rng)
         router, _, self.routing_ = fit_router(self.classifier, X[drawn], z[drawn], self._encoder, rng)
@@ -370,7 +371,7 @@ class FreeFormLEACE(ConceptEstimator):
         # The probabilities sum to one: K - 1 directions count.
         self.slope_ = np.linalg.pinv(S[d:, d:], rcond=1e-10, hermitian=True) @ S[d:, :d]
 
-    def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
+    def _erase(self, X: Array) -> NDArray[np.floating]:
         g = self.classifier_.predict_proba(X) - self.chance_.astype(X.dtype)
         return X - g @ self.slope_.astype(X.dtype)
 

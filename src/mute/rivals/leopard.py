@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from mute.estimators.training import TRAINING, GradientTrained, descent, device_
 from mute.flow.ops import in_blocks
 from mute.flow.routing import stratified_sample
 from mute.rivals.projection import Projector
+from mute.typing import Array, Constraints, Json, Seed
 
 if TYPE_CHECKING:
     import torch
@@ -129,7 +130,7 @@ class LEOPARD(Projector, GradientTrained):
     array([1., 0., 1.])
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[Constraints] = {
         **TRAINING,
         "rank": COUNT_OR_NONE,
         "cascaded": FLAG,
@@ -138,7 +139,7 @@ class LEOPARD(Projector, GradientTrained):
         "pairs": one_of("sum", "mean"),
         "batch_size": at_least(4),
     }
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+    PRESETS: ClassVar[dict[str, Json]] = {
         "paper-glove": {**_GLOVE, **_PAPER, "rank": 200},
         "paper-bios": {**_BIOS, **_PAPER, "rank": 200},
         "paper-dial": {**_DIAL, **_PAPER, "rank": 10},
@@ -161,9 +162,9 @@ class LEOPARD(Projector, GradientTrained):
     validation_fraction: float = 0.1
     patience: int | None = None
     device: str = "auto"
-    random_state: Any = None
+    random_state: Seed = None
 
-    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
+    def _learn(self, X: Array, z: Array) -> None:
         require_torch("LEOPARD")
         space = _without_linear_signal(X, z) if self.cascaded else np.eye(X.shape[1])
         rank = self._rank_within(space)
@@ -172,7 +173,7 @@ class LEOPARD(Projector, GradientTrained):
         # The eigenvectors of UUᵀ for its r largest eigenvalues.
         self.basis_ = space @ np.linalg.svd(U.astype(np.float64), full_matrices=False)[0]
 
-    def _rank_within(self, space: NDArray[Any]) -> int:
+    def _rank_within(self, space: Array) -> int:
         """How many dimensions to keep of those that there are."""
         columns, most = space.shape
         if self.rank is None:
@@ -214,12 +215,12 @@ class LEOPARD(Projector, GradientTrained):
             self._train(descent(loss, optimizer), watch, [frame], [X[learn], k[learn]])
         return frame.weight.detach().cpu().numpy().T
 
-    def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
+    def _erase(self, X: Array) -> NDArray[np.floating]:
         basis = self.basis_.astype(X.dtype, copy=False)
         return in_blocks(lambda rows: (rows @ basis) @ basis.T, X)
 
 
-def _without_linear_signal(X: NDArray[Any], z: NDArray[np.int64]) -> NDArray[np.float64]:
+def _without_linear_signal(X: Array, z: NDArray[np.int64]) -> NDArray[np.float64]:
     """Orthonormal basis of the directions that are orthogonal to all differences between class means."""
     n_classes = int(z.max()) + 1
     moments = Moments(n_classes, X.shape[1])
@@ -230,7 +231,7 @@ def _without_linear_signal(X: NDArray[Any], z: NDArray[np.int64]) -> NDArray[np.
     return left[:, int((sizes[: n_classes - 1] > noise).sum()) :]
 
 
-def _coordinates(X: NDArray[Any], space: NDArray[np.float64]) -> NDArray[np.float32]:
+def _coordinates(X: Array, space: NDArray[np.float64]) -> NDArray[np.float32]:
     """The rows in a basis of the space, centred and scaled: exact in single precision, and the same to MMD."""
     rows = (X - X.mean(axis=0, dtype=np.float64).astype(X.dtype)) @ space.astype(X.dtype)
     spread = np.sqrt((rows.astype(np.float64) ** 2).sum(axis=1).mean())

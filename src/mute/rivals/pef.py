@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import KW_ONLY, dataclass
 from hashlib import blake2b
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from mute.errors import MuteError, warn_weak_result
 from mute.estimators.base import ConceptEstimator
 from mute.estimators.settings import COUNT, POSITIVE, one_of
 from mute.flow.network import Network
+from mute.typing import Array, Constraints, Json, LabelsLike, RowsLike, Seed
 
 __all__ = ["PEF"]
 
@@ -119,13 +120,13 @@ class PEF(ConceptEstimator):
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[Constraints] = {
         "n_atoms": [*COUNT, *one_of("auto")],
         "probabilities": one_of("share", "kde"),
         "bandwidth": POSITIVE,
         "draw": one_of("row", "copy"),
     }
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+    PRESETS: ClassVar[dict[str, Json]] = {
         "authors-synthetic": {"n_atoms": 50, "probabilities": "kde", "bandwidth": 0.5, "draw": "copy"},
     }
     _STORED: ClassVar[dict[str, str]] = {
@@ -141,9 +142,9 @@ class PEF(ConceptEstimator):
     probabilities: str = "share"
     bandwidth: float = 0.5
     draw: str = "row"
-    random_state: Any = None
+    random_state: Seed = None
 
-    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
+    def _learn(self, X: Array, z: Array) -> None:
         rng = self._generator()
         self.seed_ = int(rng.integers(2**31 - 1))
         rows = [X[z == k] for k in range(len(self.classes_))]
@@ -163,7 +164,7 @@ class PEF(ConceptEstimator):
         lines = [np.column_stack([first[k] + c.source, first[best] + c.output, c.mass]) for k, c in enumerate(joined)]
         self.couplings_ = np.concatenate(lines)
 
-    def _atoms_of(self, X: NDArray[Any], rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    def _atoms_of(self, X: Array, rng: np.random.Generator) -> tuple[Array, NDArray[np.float64]]:
         """Atoms of the class with these rows, and their law."""
         most = self.n_atoms
         if isinstance(most, str):
@@ -179,7 +180,7 @@ class PEF(ConceptEstimator):
         kept = law > _RAREST
         return atoms[kept], law[kept] / law[kept].sum()
 
-    def transform(self, X: Any, concept: Any = None) -> NDArray[np.floating]:
+    def transform(self, X: RowsLike, concept: LabelsLike = None) -> NDArray[np.floating]:
         """Erase the concept.
 
         Parameters
@@ -196,10 +197,10 @@ class PEF(ConceptEstimator):
         """
         return self._apply("transform", X, concept=concept)
 
-    def _transform(self, X: NDArray[Any], concept: Any) -> NDArray[np.floating]:
+    def _transform(self, X: Array, concept: LabelsLike) -> NDArray[np.floating]:
         return self._erase(X, None if concept is None else self._encode(concept, len(X), "concept"))
 
-    def _erase(self, X: NDArray[Any], k: NDArray[np.int64] | None = None) -> NDArray[np.floating]:
+    def _erase(self, X: Array, k: NDArray[np.int64] | None = None) -> NDArray[np.floating]:
         source = self._source(X, k)
         chance = digests(X, self.seed_)
         if self.draw == "copy":
@@ -209,7 +210,7 @@ class PEF(ConceptEstimator):
         line = np.searchsorted(ends, source + (chance >> np.uint64(32)) / 2**32, side="right")
         return self.atoms_[self.couplings_[line, 1].astype(np.int64)].astype(X.dtype, copy=False)
 
-    def _source(self, X: NDArray[Any], k: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    def _source(self, X: Array, k: NDArray[np.int64] | None) -> NDArray[np.int64]:
         """Nearest atom of each row: of its class, or of all classes."""
         if k is None:
             return nearest(X, self.atoms_)
@@ -278,7 +279,7 @@ def entropy(p: NDArray[np.float64]) -> float:
     return float(-(p * np.log(p)).sum())
 
 
-def nearest(X: NDArray[Any], atoms: NDArray[Any]) -> NDArray[np.int64]:
+def nearest(X: Array, atoms: Array) -> NDArray[np.int64]:
     """Index of the atom nearest to each row."""
     center = atoms.mean(axis=0, dtype=np.float64)
     places = atoms - center
@@ -288,7 +289,7 @@ def nearest(X: NDArray[Any], atoms: NDArray[Any]) -> NDArray[np.int64]:
     return np.concatenate(parts)
 
 
-def centres(X: NDArray[Any], n: int, rng: np.random.Generator) -> NDArray[Any]:
+def centres(X: Array, n: int, rng: np.random.Generator) -> Array:
     """Centres of k-means."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -302,12 +303,12 @@ def centres(X: NDArray[Any], n: int, rng: np.random.Generator) -> NDArray[Any]:
         return kmeans.fit(sample).cluster_centers_.astype(X.dtype, copy=False)
 
 
-def shares_of(X: NDArray[Any], atoms: NDArray[Any]) -> NDArray[np.float64]:
+def shares_of(X: Array, atoms: Array) -> NDArray[np.float64]:
     """Share of the rows that are nearest to each atom."""
     return np.bincount(nearest(X, atoms), minlength=len(atoms)) / len(X)
 
 
-def densities(X: NDArray[Any], atoms: NDArray[Any], bandwidth: float) -> NDArray[np.float64]:
+def densities(X: Array, atoms: Array, bandwidth: float) -> NDArray[np.float64]:
     """Gaussian kernel density of the rows at each atom, as a law."""
     from scipy.special import logsumexp
     from sklearn.metrics import pairwise_distances_chunked
@@ -317,7 +318,7 @@ def densities(X: NDArray[Any], atoms: NDArray[Any], bandwidth: float) -> NDArray
     return np.exp(logs - logsumexp(logs))
 
 
-def digests(X: NDArray[Any], seed: int) -> NDArray[np.uint64]:
+def digests(X: Array, seed: int) -> NDArray[np.uint64]:
     """64 random bits for each row, made from its values and the seed alone."""
     key = seed.to_bytes(8, "little")
     out = np.empty(len(X), np.uint64)

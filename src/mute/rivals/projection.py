@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.estimators.base import ConceptEstimator
 from mute.flow.ops import in_blocks
+from mute.typing import Array
 
 __all__ = ["Projector", "class_accuracy"]
 
@@ -21,7 +22,7 @@ class Projector(ConceptEstimator):
 
     basis_: NDArray[np.float64]
 
-    def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
+    def _erase(self, X: Array) -> NDArray[np.floating]:
         basis = self.basis_.astype(X.dtype, copy=False)
         return in_blocks(lambda rows: rows - (rows @ basis) @ basis.T, X)
 
@@ -31,6 +32,6 @@ class Projector(ConceptEstimator):
             raise MuteError("the columns of basis_ are not orthonormal")
 
 
-def class_accuracy(z: NDArray[Any], predicted: NDArray[Any]) -> float:
+def class_accuracy(z: Array, predicted: Array) -> float:
     """Share of rows named rightly, as a mean over the classes that occur in `z`."""
     return float(np.mean([(predicted[z == k] == k).mean() for k in np.unique(z)]))

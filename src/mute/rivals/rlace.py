@@ -17,6 +17,7 @@ from mute.estimators.training import hold_out
 from mute.flow.routing import stratified_sample
 from mute.rivals.projection import Projector, class_accuracy
 from mute.rows.threads import single_threaded_blas
+from mute.typing import Array, Constraints, Json, Seed
 
 __all__ = ["GAME", "RLACE", "FantopePoint", "play", "project_onto_fantope"]
 
@@ -29,7 +30,7 @@ _MOST_ROWS = 20_000
 _EQUAL = 1e-9
 
 
-def project_onto_fantope(values: NDArray[Any], rank: int, counts: NDArray[Any] | None = None) -> NDArray[np.float64]:
+def project_onto_fantope(values: Array, rank: int, counts: Array | None = None) -> NDArray[np.float64]:
     r"""Eigenvalues of the point of the Fantope that is nearest to a symmetric matrix with these eigenvalues.
 
     The Fantope is the convex hull of the orthogonal projectors of one rank k: all symmetric P with eigenvalues in
@@ -66,7 +67,7 @@ class FantopePoint:
     rest: float
 
     @classmethod
-    def nearest(cls, rank: int, vectors: NDArray[Any], values: NDArray[Any], rest: float) -> FantopePoint:
+    def nearest(cls, rank: int, vectors: Array, values: Array, rest: float) -> FantopePoint:
         """The point nearest to the matrix of this form, whose values ascend and are at least `rank`."""
         counts = np.append(np.ones(len(values)), vectors.shape[0] - vectors.shape[1])
         projected = project_onto_fantope(np.append(values, rest), rank, counts)
@@ -82,11 +83,11 @@ class FantopePoint:
         values, vectors = np.linalg.eigh((noise + noise.T) / 2)
         return cls.nearest(rank, vectors, values, 0.0)
 
-    def take_out(self, X: NDArray[Any]) -> NDArray[np.float64]:
+    def take_out(self, X: Array) -> NDArray[np.float64]:
         """X (I - P)."""
         return (1 - self.rest) * X - ((X @ self.vectors) * (self.values - self.rest)) @ self.vectors.T
 
-    def moved(self, A: NDArray[Any], W: NDArray[Any], shrink: float) -> FantopePoint:
+    def moved(self, A: Array, W: Array, shrink: float) -> FantopePoint:
         """The point nearest to shrink P - (A Wᵀ + W Aᵀ) / 2."""
         r, m = len(self.values), A.shape[1]
         Q, R = np.linalg.qr(np.concatenate([self.vectors, A, W], axis=1))
@@ -116,7 +117,7 @@ GAME: dict[str, list[Any]] = {
 
 
 def play(
-    X: NDArray[Any], z: NDArray[np.int64], rank: int, rules: RLACE, rounds: Iterable[Any], rng: np.random.Generator
+    X: Array, z: NDArray[np.int64], rank: int, rules: RLACE, rounds: Iterable[Any], rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], list[float]]:
     """Play the game on rows and codes 0 .. K - 1, by the settings of `rules`.
 
@@ -150,7 +151,7 @@ def play(
 class _Players:
     """The projection, which ascends the loss, and the linear classifier, which descends it."""
 
-    def __init__(self, X: NDArray[Any], z: NDArray[Any], rank: int, rules: RLACE, rng: np.random.Generator) -> None:
+    def __init__(self, X: Array, z: Array, rank: int, rules: RLACE, rng: np.random.Generator) -> None:
         K = int(z.max()) + 1
         self.X, self.rules, self.rng = X, rules, rng
         # One logit for two classes, else one for each.
@@ -170,7 +171,7 @@ class _Players:
         self.velocity = self.rules.momentum * self.velocity + gradient + self.rules.weight_decay * self.W
         self.W = self.W - rate * self.velocity
 
-    def _batch(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    def _batch(self) -> tuple[Array, Array, Array]:
         """Rows drawn at random, the same erased, and the gradient of their mean loss in the logits."""
         from scipy.special import expit, softmax
 
@@ -182,7 +183,7 @@ class _Players:
         return X, erased, (chances - Y) / len(Y)
 
 
-def _judge(X: NDArray[Any], z: NDArray[Any], learn: NDArray[Any], watch: NDArray[Any]) -> tuple[float, float]:
+def _judge(X: Array, z: Array, learn: Array, watch: Array) -> tuple[float, float]:
     """Loss and accuracy of a fresh classifier on the watched rows, all classes of equal weight."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -282,13 +283,13 @@ class RLACE(Projector):
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[Constraints] = {
         **GAME,
         "n_iterations": COUNT,
         "rank": COUNT_OR_NONE,
         "momentum": FROM_0_BELOW_1,
     }
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+    PRESETS: ClassVar[dict[str, Json]] = {
         "authors-glove": {"n_iterations": 50_000, "weight_decay": 1e-5, "tolerance": 0.002},
         "authors-bios": {"n_iterations": 60_000, "batch_size": 256, "momentum": 0.9},
     }
@@ -304,9 +305,9 @@ class RLACE(Projector):
     evaluate_every: int = 1000
     patience: int | None = None
     validation_fraction: float = 0.1
-    random_state: Any = None
+    random_state: Seed = None
 
-    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
+    def _learn(self, X: Array, z: Array) -> None:
         rank = min(int(z.max()), X.shape[1]) if self.rank is None else self.rank
         if rank > X.shape[1]:
             raise MuteError(f"rank must be at most the number of columns, {X.shape[1]}, not {rank}")

@@ -17,11 +17,12 @@ from mute.estimators.training import hold_out
 from mute.flow.network import Network
 from mute.flow.routing import MAX_ROWS, NetworkRouter, fit_network, stratified_sample
 from mute.rows.interrupts import interruptible
+from mute.typing import Array, Constraints, Json, Seed
 
 __all__ = ["TaCo"]
 
 _HIDDEN = 128
-_PAPER: dict[str, Any] = {
+_PAPER: Json = {
     "n_components": 100,
     "n_samples": 2000,
     "epochs": 50,
@@ -134,7 +135,7 @@ class TaCo(WithTask):
     array([1., 0., 1., 1.])
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[Constraints] = {
         "n_components": COUNT,
         "n_drop": [*WHOLE, *one_of("auto")],
         "n_masks": at_least(2),
@@ -144,7 +145,7 @@ class TaCo(WithTask):
         "keep_mean": FLAG,
         "validation_fraction": BETWEEN_0_AND_1,
     }
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+    PRESETS: ClassVar[dict[str, Json]] = {
         # The paper tries 5, 10, ..., 95 drops; its repository's configuration has 1.
         "paper": _PAPER,
         "paper-repository": {**_PAPER, "n_drop": 1},
@@ -166,9 +167,9 @@ class TaCo(WithTask):
     epochs: int | None = None
     keep_mean: bool = True
     validation_fraction: float = 0.2
-    random_state: Any = None
+    random_state: Seed = None
 
-    def _learn(self, X: NDArray[Any], z: NDArray[Any], task: NDArray[Any] | None = None) -> None:
+    def _learn(self, X: Array, z: Array, task: Array | None = None) -> None:
         rng = self._generator()
         learn, held = self._set_aside(z, rng)
         self.mean_, self.components_, scale = principal_components(X[learn], self.n_components)
@@ -191,7 +192,7 @@ class TaCo(WithTask):
     def n_drop_(self) -> int:
         return int((self.kept_ == 0).sum())
 
-    def _set_aside(self, z: NDArray[Any], rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _set_aside(self, z: Array, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Rows to learn from, and rows for "auto" to measure on, if any."""
         fewest = int(self.validation_fraction * np.bincount(z).min())
         if self.n_drop == "auto" and fewest >= _FEWEST_FOR_AUTO:
@@ -204,7 +205,7 @@ class TaCo(WithTask):
         return np.arange(len(z)), np.empty(0, np.int64)
 
     def _measure(
-        self, X: NDArray[Any], targets: list[NDArray[Any]], scale: float, rng: np.random.Generator
+        self, X: Array, targets: list[Array], scale: float, rng: np.random.Generator
     ) -> list[NDArray[np.float64]]:
         """Mean total indices of the components for each of the labels."""
         X = (X - self.mean_.astype(X.dtype)) / X.dtype.type(scale)
@@ -213,7 +214,7 @@ class TaCo(WithTask):
         probes = [Probe.of(fit_probe(X, labels, self.epochs, rng), X[sample], W, labels[sample]) for labels in targets]
         masks = sobol_masks(len(W), self.n_masks).astype(X.dtype)
         size = max(1, _BLOCK // (self.n_masks * _HIDDEN))
-        found: list[list[NDArray[Any]]] = [[] for _ in targets]
+        found: list[list[Array]] = [[] for _ in targets]
         for i in self._steps(-(-len(sample) // size), "rows"):
             part = slice(i * size, (i + 1) * size)
             for probe, rows in zip(probes, found, strict=True):
@@ -222,11 +223,11 @@ class TaCo(WithTask):
 
     def _least_drop(
         self,
-        X: NDArray[Any],
-        z: NDArray[Any],
-        learn: NDArray[Any],
-        held: NDArray[Any],
-        order: NDArray[Any],
+        X: Array,
+        z: Array,
+        learn: Array,
+        held: Array,
+        order: Array,
         rng: np.random.Generator,
     ) -> int:
         """The least number of drops with which a fresh network is at chance on held-out rows, or else all but one."""
@@ -239,7 +240,7 @@ class TaCo(WithTask):
             low, high = (low, middle) if leak <= 2 * error else (middle + 1, high)
         return low
 
-    def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
+    def _erase(self, X: Array) -> NDArray[np.floating]:
         W, mean = (a.astype(X.dtype, copy=False) for a in (self.components_[self.kept_ == 1], self.mean_))
         out = ((X - mean) @ W.T) @ W
         return out + mean if self.keep_mean else out
@@ -252,7 +253,7 @@ class TaCo(WithTask):
             raise MuteError("its kept components are not marked by 0 and 1")
 
 
-def principal_components(X: NDArray[Any], most: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+def principal_components(X: Array, most: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Mean, principal components (orthonormal rows, at least one) and the root mean variance of the columns."""
     moments = Moments(1, X.shape[1], "pooled")
     moments.add(X)
@@ -262,7 +263,7 @@ def principal_components(X: NDArray[Any], most: int) -> tuple[NDArray[np.float64
     return moments.mean, vectors[:, ::-1].T[: max(1, min(most, rank))].copy(), scale if rank else 1.0
 
 
-def fit_probe(X: NDArray[Any], labels: NDArray[Any], epochs: int | None, rng: np.random.Generator) -> Network:
+def fit_probe(X: Array, labels: Array, epochs: int | None, rng: np.random.Generator) -> Network:
     """A network with one hidden layer that reads the labels, its logits centred."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.neural_network import MLPClassifier
@@ -282,9 +283,7 @@ def fit_probe(X: NDArray[Any], labels: NDArray[Any], epochs: int | None, rng: np
     return probe
 
 
-def leak_of(
-    U: NDArray[Any], z: NDArray[Any], learn: NDArray[Any], held: NDArray[Any], rng: np.random.Generator
-) -> tuple[float, float]:
+def leak_of(U: Array, z: Array, learn: Array, held: Array, rng: np.random.Generator) -> tuple[float, float]:
     """Balanced accuracy above chance, on held-out rows, of a network that learns on the others; its standard error."""
     from sklearn.metrics import balanced_accuracy_score
 
@@ -302,15 +301,15 @@ class Probe(NamedTuple):
     Its hidden layer is linear before the ReLU: masking component i by m moves it by ``-m * u[:, i] * moves[i]``.
     """
 
-    hidden: NDArray[Any]
-    u: NDArray[Any]
-    moves: NDArray[Any]
-    output: NDArray[Any]
-    bias: NDArray[Any]
-    labels: NDArray[Any]
+    hidden: Array
+    u: Array
+    moves: Array
+    output: Array
+    bias: Array
+    labels: Array
 
     @classmethod
-    def of(cls, network: Network, X: NDArray[Any], W: NDArray[Any], labels: NDArray[Any]) -> Probe:
+    def of(cls, network: Network, X: Array, W: Array, labels: Array) -> Probe:
         first, output = (w.astype(X.dtype) for w in network.weights)
         hidden = X @ first + network.biases[0].astype(X.dtype)
         return cls(hidden, X @ W.T, W @ first, output, network.biases[1].astype(X.dtype), labels)
@@ -324,13 +323,13 @@ def sobol_masks(r: int, q: int) -> NDArray[np.float64]:
     return np.stack([points[:, :r], points[:, r:]])
 
 
-def total_indices(probe: Probe, part: slice, masks: NDArray[Any], response: str) -> NDArray[np.float64]:
+def total_indices(probe: Probe, part: slice, masks: Array, response: str) -> NDArray[np.float64]:
     """Total index of each component for each row of a part, shape (n, r); 0 where masks do not matter."""
     A, B = masks
     u, labels = probe.u[part], probe.labels[part]
     base = probe.hidden[part, None] - (u[:, None] * A) @ probe.moves
 
-    def responses(hidden: NDArray[Any]) -> NDArray[np.float64]:
+    def responses(hidden: Array) -> NDArray[np.float64]:
         logits = (np.maximum(hidden, 0) @ probe.output + probe.bias).astype(np.float64)
         if response == "logit":
             return np.take_along_axis(logits, labels[:, None, None], axis=2)[:, :, 0]
@@ -346,7 +345,7 @@ def total_indices(probe: Probe, part: slice, masks: NDArray[Any], response: str)
     return np.divide(losses, spread, out=np.zeros_like(losses), where=spread > 0)
 
 
-def drop_order(concept: NDArray[Any], task: NDArray[Any] | None = None) -> NDArray[np.int64]:
+def drop_order(concept: Array, task: Array | None = None) -> NDArray[np.int64]:
     """Components in the order in which they are dropped."""
     if task is None:
         return np.argsort(-concept, kind="stable")

@@ -31,6 +31,7 @@ from mute.rows.matrix import Matrix
 from mute.rows.stores import ChunkStore
 from mute.rows.threads import resolve_threads, single_threaded_blas
 from mute.rows.validation import LabelEncoder, check_length, concept_of, label_array
+from mute.typing import Foreign, Json, LabelsLike, RowsLike
 
 __all__ = ["BUNDLES_PER_THREAD", "DaskStore", "active_client", "cluster", "open_dask_store", "to_dask"]
 
@@ -49,7 +50,7 @@ _PATIENCE, _PAUSE = 10, 0.002
 class DaskStore(ChunkStore):
     """Keeps chunks on the workers of a cluster; `bundles` are futures of bundles of raw chunks."""
 
-    def __init__(self, client: Any, bundles: list[Any], shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+    def __init__(self, client: Foreign, bundles: list[Any], shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
         super().__init__()
         self._client, self._bundles = client, bundles
         self.n_rows, self.n_features = shape
@@ -161,7 +162,7 @@ def active_client() -> Any:
         return None
 
 
-def open_dask_store(client: Any, X: Any, y: Any, concept: Any) -> tuple[DaskStore, LabelEncoder]:
+def open_dask_store(client: Foreign, X: RowsLike, y: LabelsLike, concept: LabelsLike) -> tuple[DaskStore, LabelEncoder]:
     """A store of the rows of a dask array or data frame, with their labels encoded."""
     X = checked_array(X)
     sizes = _bundle_sizes(X.shape[0], max(sum(client.nthreads().values()), 1))
@@ -192,7 +193,7 @@ def _bundle_sizes(n: int, n_threads: int) -> list[int]:
     return np.diff(ends).tolist()
 
 
-def _labels(given: Any, X: Any, sizes: list[int], name: str) -> list[Any]:
+def _labels(given: Any, X: RowsLike, sizes: list[int], name: str) -> list[Any]:
     """The labels of each bundle."""
     given = label_chunks(given, True)
     if given.ndim == 2 and given.shape[1] == 1:
@@ -253,7 +254,7 @@ def cluster(address: str) -> Iterator[Any]:
     except ImportError:
         raise missing_extra("distributed", "dask", "a cluster") from None
     if address == "local":
-        settings: dict[str, Any] = {"n_workers": resolve_threads(None), "threads_per_worker": 1}
+        settings: Json = {"n_workers": resolve_threads(None), "threads_per_worker": 1}
         # No dashboard; the port that the scheduler opens all the same is any free one.
         settings |= {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": ":0"}}
         settings["silence_logs"] = logging.ERROR  # an interrupt cancels tasks, which would be logged

@@ -15,6 +15,7 @@ from mute.errors import MuteError, missing_extra
 from mute.rows.detect import is_dask
 from mute.rows.matrix import Matrix, float_dtype
 from mute.rows.validation import check_length, check_width, label_array, listed, one_per_row
+from mute.typing import Array, Classifier, Json, Method, RowsLike
 
 __all__ = ["DaskMatrix", "checked_array", "import_dask", "label_chunks", "map_dask"]
 
@@ -29,7 +30,7 @@ def import_dask() -> Any:
     return dask
 
 
-def checked_array(X: Any) -> Any:
+def checked_array(X: RowsLike) -> Any:
     """A dask array of single or double precision, with one chunk of columns and chunks of known sizes."""
     da = import_dask().array
     if hasattr(X, "to_dask_array"):
@@ -48,12 +49,12 @@ def checked_array(X: Any) -> Any:
     return da.map_blocks(_checked, X, width=X.shape[1], kind=dtype.name, dtype=dtype, meta=np.empty((0, 0), dtype))
 
 
-def _check_matrix(X: Any) -> None:
+def _check_matrix(X: RowsLike) -> None:
     if X.ndim != 2:
         raise MuteError(f"X must be a matrix, not a dask array of shape {X.shape}")
 
 
-def _unknown_sizes(X: Any) -> bool:
+def _unknown_sizes(X: RowsLike) -> bool:
     return any(map(np.isnan, X.chunks[0]))
 
 
@@ -79,7 +80,7 @@ def label_chunks(given: Any, lengths: bool) -> Any:
         return given.to_dask_array(lengths=lengths or None)
 
 
-def map_dask(estimator: Any, method: str, X: Any, labels: dict[str, Any]) -> Any:
+def map_dask(estimator: Method, method: str, X: RowsLike, labels: Json) -> Any:
     """A lazy dask array: a method of a fitted estimator on every block."""
     dask = import_dask()
     da = dask.array
@@ -125,7 +126,7 @@ def map_dask(estimator: Any, method: str, X: Any, labels: dict[str, Any]) -> Any
 
 
 def _apply(
-    block: NDArray, *columns: NDArray, model: Any, method: str, names: tuple, same: dict, block_info: Any = None
+    block: NDArray, *columns: NDArray, model: Classifier, method: str, names: tuple, same: dict, block_info: Any = None
 ) -> Any:
     labels = {name: column[:, 0] for name, column in zip(names, columns, strict=True)}
     try:
@@ -138,10 +139,10 @@ def _apply(
 class DaskMatrix(Matrix):
     """A dask array as a matrix; this process computes one block at a time."""
 
-    def __init__(self, X: Any, name: str) -> None:
+    def __init__(self, X: RowsLike, name: str) -> None:
         self._array = checked_array(X)
         super().__init__(Path(name), self._array.shape, self._array.dtype)
 
-    def _blocks(self, size: int) -> Iterator[NDArray[Any]]:
+    def _blocks(self, size: int) -> Iterator[Array]:
         for i in range(self._array.numblocks[0]):
             yield np.ascontiguousarray(self._array.blocks[i].compute())

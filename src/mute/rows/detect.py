@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mute.errors import missing_extra
+from mute.typing import RowsLike
 
 __all__ = ["come_in_blocks", "is_dask", "is_tensor", "require_torch", "to_host"]
 
@@ -42,11 +43,11 @@ def require_torch(purpose: str) -> Any:
     return torch
 
 
-def is_dask(X: Any) -> bool:
+def is_dask(X: RowsLike) -> bool:
     """Whether this is a collection of dask."""
     return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(X, "__dask_graph__")
 
 
-def come_in_blocks(X: Any) -> bool:
+def come_in_blocks(X: RowsLike) -> bool:
     """Whether rows come in blocks: from `mute.open_matrix`, an iterator, or dask."""
     return hasattr(X, "row_blocks") or isinstance(X, Iterator) or is_dask(X)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
+
+from mute.typing import Array
 
 __all__ = ["ExactSum"]
 
@@ -49,7 +49,7 @@ class ExactSum:
             self._sum = np.zeros((3, *self._shape))
         return self._sum
 
-    def add(self, values: NDArray[Any]) -> None:
+    def add(self, values: Array) -> None:
         """Add an array."""
         from mute.rows import kernels
 

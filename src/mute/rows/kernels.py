@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 # Reassociation lets the sums vectorise; NaN and infinity keep their meaning.
-_options: dict[str, Any] = {
+_options: dict[str, Any] = {  # Any: numba has no types
     "nogil": True,
     "cache": True,
     "error_model": "numpy",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.rows.chunks import Chunk, RawChunk, fill, find_rows, shaped
+from mute.typing import Classifier
 
 __all__ = ["ApplyMarginals", "Enter", "Rotate", "Routes"]
 
@@ -25,7 +25,7 @@ class Routes:
     ascending numbers of rows whose `routes` are known, `held_out` those of the held-out rows.
     """
 
-    router: Any = None
+    router: Classifier = None
     known: NDArray[np.int64] = field(default_factory=_none)
     routes: NDArray[np.int64] = field(default_factory=_none)
     held_out: NDArray[np.int64] = field(default_factory=_none)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.typing import Array
 
 __all__ = ["Matrix", "NoRowsError", "float_dtype"]
 
@@ -47,7 +47,7 @@ class Matrix(ABC):
         self.dtype = dtype
         self.columns = columns
 
-    def row_blocks(self, size: int) -> Iterator[NDArray[Any]]:
+    def row_blocks(self, size: int) -> Iterator[Array]:
         """Iterate once over the rows, in order, in blocks of `size` rows; the last block may have fewer.
 
         Blocks are C-contiguous, writable and of `dtype`. No more than a few blocks are in memory at a time.
@@ -56,7 +56,7 @@ class Matrix(ABC):
             raise MuteError(f"a block of {size} rows is impossible; give a size of at least 1")
         return _even(self._complete(self._blocks(size)), size)
 
-    def to_numpy(self) -> NDArray[Any]:
+    def to_numpy(self) -> Array:
         """Read the whole matrix."""
         whole = np.empty(self.shape, dtype=self.dtype)
         start = 0
@@ -65,14 +65,14 @@ class Matrix(ABC):
             start += len(block)
         return whole
 
-    def parts(self, size: int) -> list[tuple[int, Callable[[], NDArray[Any]]]]:
+    def parts(self, size: int) -> list[tuple[int, Callable[[], Array]]]:
         """Parts that can be read independently: the number of rows of each, and the function that reads it.
 
         Parts have about `size` rows if the kind of file allows it.
         """
         return [(self.shape[0], self.to_numpy)]
 
-    def _complete(self, blocks: Iterator[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+    def _complete(self, blocks: Iterator[Array]) -> Iterator[Array]:
         # A file that changes while it is read, or has a wrong header, must not leave rows of the result unfilled.
         read = 0
         for block in blocks:
@@ -83,7 +83,7 @@ class Matrix(ABC):
             raise MuteError(f"{self.path} has {read} rows where {self.shape[0]} were announced; write it again")
 
     @abstractmethod
-    def _blocks(self, size: int) -> Iterator[NDArray[Any]]: ...
+    def _blocks(self, size: int) -> Iterator[Array]: ...
 
 
 def float_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
@@ -91,9 +91,9 @@ def float_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if stored.kind == "f" and stored.itemsize <= 4 else np.dtype(np.float64)
 
 
-def _even(blocks: Iterator[NDArray[Any]], size: int) -> Iterator[NDArray[Any]]:
+def _even(blocks: Iterator[Array], size: int) -> Iterator[Array]:
     """The same rows in blocks of `size`, made from blocks of any size."""
-    pending: list[NDArray[Any]] = []
+    pending: list[Array] = []
     n = 0
     for block in blocks:
         if not n and len(block) == size:

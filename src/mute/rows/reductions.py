@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from mute.rows.chunks import CHUNK_ROWS, Chunk, RawChunk, Reduction, belongs_to_sample, find_rows
 from mute.rows.exact_sums import ExactSum
 from mute.rows.validation import BadRows
+from mute.typing import Array
 
 __all__ = ["ClassSample", "ColumnMoments", "FirstScan", "Histograms", "Scatter", "Spread", "TakeRows"]
 
@@ -282,10 +283,10 @@ class Histograms(Reduction):
         self.bins = bins
         # Half the size leaves more of the counts in the caches, and less to send.
         self.dtype = np.dtype(np.int32 if n_rows < 2**31 else np.int64)
-        self._counted: NDArray[Any] | None = None
+        self._counted: Array | None = None
 
     @property
-    def counts(self) -> NDArray[Any]:
+    def counts(self) -> Array:
         """Rows of every class, column and bin, shape (K, C, bins + 2); the ends count what lies beyond the grid."""
         if self._counted is None:
             self._counted = np.zeros((*self.low.shape, self.bins + 2), self.dtype)

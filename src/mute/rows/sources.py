@@ -16,6 +16,7 @@ from mute.rows.memory import suggest_scratch
 from mute.rows.stores import ChunkStore, FileStore, MemoryStore, SpooledRows, scratch_file
 from mute.rows.streams import BlockStream, MappedMatrix
 from mute.rows.validation import LabelEncoder, check_length, concept_of, one_per_row
+from mute.typing import Json, LabelsLike, Method, RowsLike
 
 __all__ = [
     "fits_in_memory",
@@ -30,24 +31,26 @@ __all__ = [
 _BLOCK = 8 * CHUNK_ROWS
 
 
-def refuse_iterator(X: Any) -> None:
+def refuse_iterator(X: RowsLike) -> None:
     """Raise for an iterator where rows are read twice."""
     if isinstance(X, Iterator):
         raise MuteError("X is an iterator, which can be read once; call fit, then transform with a new iterator")
 
 
-def fits_in_memory(X: Any, scratch: Any) -> bool:
+def fits_in_memory(X: RowsLike, scratch: Any) -> bool:
     """Whether a matrix on disk is to be read whole."""
     if not hasattr(X, "row_blocks"):
         return False
     return scratch is None or (isinstance(scratch, str) and scratch == "auto" and not suggest_scratch(_size(X)))
 
 
-def _size(X: Any) -> int:
+def _size(X: RowsLike) -> int:
     return X.shape[0] * X.shape[1] * X.dtype.itemsize
 
 
-def open_block_store(X: Any, y: Any, concept: Any, scratch: Any, n_threads: int) -> tuple[ChunkStore, LabelEncoder]:
+def open_block_store(
+    X: RowsLike, y: LabelsLike, concept: LabelsLike, scratch: Any, n_threads: int
+) -> tuple[ChunkStore, LabelEncoder]:
     """A store of rows that come in blocks, with their labels encoded; `y`, `concept` and `scratch` are those of `fit`.
 
     `X` is a matrix of `mute.open_matrix`, a dask array or data frame, or an iterator of arrays of shape (m, D) or of
@@ -84,7 +87,7 @@ def open_block_store(X: Any, y: Any, concept: Any, scratch: Any, n_threads: int)
     return FileStore(rows, z, n_threads, file), encoder
 
 
-def _labels(stream: BlockStream, y: Any, concept: Any) -> tuple[LabelEncoder, NDArray[np.int64]]:
+def _labels(stream: BlockStream, y: LabelsLike, concept: LabelsLike) -> tuple[LabelEncoder, NDArray[np.int64]]:
     """The labels that came with the blocks, or those given beside them; for a stream that was read."""
     if 0 in (stream.n_rows, stream.width):
         raise MuteError(
@@ -100,7 +103,7 @@ def _labels(stream: BlockStream, y: Any, concept: Any) -> tuple[LabelEncoder, ND
     return LabelEncoder.fit(labels)
 
 
-def read_blocks(X: Any) -> Iterator[NDArray]:
+def read_blocks(X: RowsLike) -> Iterator[NDArray]:
     """The blocks of rows, one after the other."""
     if is_dask(X):
         from mute.rows.dask_arrays import DaskMatrix
@@ -117,12 +120,12 @@ def join_blocks(blocks: Iterable[NDArray]) -> NDArray:
     return np.concatenate(parts)
 
 
-def in_memory(X: Any) -> Any:
+def in_memory(X: RowsLike) -> Any:
     """Rows that come in blocks as one array; others as they are."""
     return join_blocks(read_blocks(X)) if come_in_blocks(X) else X
 
 
-def over_blocks(estimator: Any, method: str, X: Any, **labels: Any) -> Any:
+def over_blocks(estimator: Method, method: str, X: RowsLike, **labels: LabelsLike) -> Any:
     """Call a method of a fitted estimator on every block of X; `labels` are one for each row, or one for all rows.
 
     A matrix gives a matrix, whose rows are computed when they are read. An iterator gives an iterator. Dask's
@@ -150,7 +153,7 @@ def over_blocks(estimator: Any, method: str, X: Any, **labels: Any) -> Any:
 
 
 def _mapped(
-    blocks: Iterator[Any], work: Callable[[NDArray, int], NDArray], per_row: dict[str, Any]
+    blocks: Iterator[Any], work: Callable[[NDArray, int], NDArray], per_row: Json
 ) -> Iterator[NDArray[np.floating]]:
     start = 0
     for block in blocks:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.rows.matrix import Matrix, float_dtype
 from mute.rows.validation import concept_of
+from mute.typing import Array
 
 __all__ = ["BlockStream", "MappedMatrix", "StreamedMatrix"]
 
@@ -23,11 +24,11 @@ class MappedMatrix(Matrix):
     The function takes a block and the number of its first row. It returns rows of the same shape and precision.
     """
 
-    def __init__(self, source: Matrix, work: Callable[[NDArray[Any], int], NDArray[Any]]) -> None:
+    def __init__(self, source: Matrix, work: Callable[[Array, int], Array]) -> None:
         super().__init__(source.path, source.shape, source.dtype, source.columns)
         self._source, self._work = source, work
 
-    def _blocks(self, size: int) -> Iterator[NDArray[Any]]:
+    def _blocks(self, size: int) -> Iterator[Array]:
         start = 0
         for block in self._source.row_blocks(size):
             yield self._work(block, start)
@@ -80,7 +81,7 @@ class StreamedMatrix(Matrix):
         self._given: BlockStream | None = BlockStream(blocks, name)
         super().__init__(Path(name), (n_rows, self._given.width), self._given.dtype)
 
-    def _blocks(self, size: int) -> Iterator[NDArray[Any]]:
+    def _blocks(self, size: int) -> Iterator[Array]:
         if self._given is None:
             raise MuteError(f"{self.path} is an iterator that was read already; give a matrix or an array")
         given, self._given = self._given, None

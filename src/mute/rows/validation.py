@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError, warn_weak_result
 from mute.rows.detect import to_host
+from mute.typing import Label, LabelsLike, Method, RowsLike
 
 __all__ = [
     "BadRows",
@@ -41,7 +42,7 @@ class _MuteTypeError(MuteError, TypeError):
 
 
 def check_rows(
-    estimator: Any, X: Any, *, reset: bool = False, erased: bool = False, name: str | None = None
+    estimator: Method, X: RowsLike, *, reset: bool = False, erased: bool = False, name: str | None = None
 ) -> NDArray[np.floating]:
     """Rows as a finite float32 or float64 array of shape (n, D), of the width that the estimator was fitted on.
 
@@ -68,7 +69,7 @@ def check_rows(
     return X
 
 
-def check_width(width: int, estimator: Any, name: str) -> None:
+def check_width(width: int, estimator: Method, name: str) -> None:
     """Refuse rows of another width than the estimator was fitted on."""
     # The words are those that scikit-learn's checks of estimators ask for.
     if width != estimator.n_features_in_:
@@ -145,7 +146,7 @@ def listed(items: Sequence[Any], most: int = 20) -> str:
     return (", ".join(map(str, items[:most])) or "nothing") + more
 
 
-def label_array(labels: Any, name: str) -> NDArray[np.object_]:
+def label_array(labels: LabelsLike, name: str) -> NDArray[np.object_]:
     """Labels of any hashable kind as a one-dimensional object array."""
     from sklearn.utils.validation import column_or_1d
 
@@ -179,7 +180,7 @@ def label_array(labels: Any, name: str) -> NDArray[np.object_]:
     return out
 
 
-def _is_missing(label: Any) -> bool:
+def _is_missing(label: Label) -> bool:
     # The marks of pandas are recognised by name, without importing pandas.
     kind = type(label)
     if label is None or (kind.__name__ in ("NAType", "NaTType") and kind.__module__.startswith("pandas.")):
@@ -231,7 +232,7 @@ class LabelEncoder:
         out[:] = self.classes
         return out
 
-    def holds(self, label: Any) -> bool:
+    def holds(self, label: Label) -> bool:
         try:
             return label in self._codes
         except TypeError:
@@ -244,12 +245,12 @@ class LabelEncoder:
             unknown = next(v for v in labels if not self.holds(v))
             raise self._unknown(unknown, name) from None
 
-    def encode_one(self, label: Any, name: str) -> int:
+    def encode_one(self, label: Label, name: str) -> int:
         if not self.holds(label):
             raise self._unknown(label, name)
         return self._codes[label]
 
-    def _unknown(self, label: Any, name: str) -> MuteError:
+    def _unknown(self, label: Label, name: str) -> MuteError:
         close = difflib.get_close_matches(str(label), [str(c) for c in self.classes], n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         return MuteError(
@@ -258,14 +259,14 @@ class LabelEncoder:
         )
 
 
-def one_per_row(given: Any, estimator: Any) -> bool:
+def one_per_row(given: Any, estimator: Method) -> bool:
     """Whether labels are one for each row, not one class of the fitted estimator for all rows."""
     if given is None or isinstance(given, str | bytes) or not hasattr(given, "__len__"):
         return False
     return not LabelEncoder(estimator.classes_.tolist()).holds(given)
 
 
-def _concept_or_y(y: Any, concept: Any, what: str) -> tuple[Any, str]:
+def _concept_or_y(y: LabelsLike, concept: LabelsLike, what: str) -> tuple[Any, str]:
     given, name = (y, "y") if concept is None else (concept, "concept")
     if given is None:
         raise MuteError(
@@ -275,7 +276,7 @@ def _concept_or_y(y: Any, concept: Any, what: str) -> tuple[Any, str]:
     return given, name
 
 
-def concept_of(n_rows: int, y: Any, concept: Any) -> NDArray[np.object_]:
+def concept_of(n_rows: int, y: LabelsLike, concept: LabelsLike) -> NDArray[np.object_]:
     """The concept's labels: `concept` if given, else `y`."""
     given, name = _concept_or_y(y, concept, "labels")
     labels = label_array(given, name)
@@ -283,7 +284,7 @@ def concept_of(n_rows: int, y: Any, concept: Any) -> NDArray[np.object_]:
     return labels
 
 
-def concept_values(n_rows: int, y: Any, concept: Any) -> NDArray[np.float64]:
+def concept_values(n_rows: int, y: LabelsLike, concept: LabelsLike) -> NDArray[np.float64]:
     """The values of a continuous concept as an array of shape (n, m): `concept` if given, else `y`."""
     given, name = _concept_or_y(y, concept, "values")
     try:
@@ -347,7 +348,7 @@ def check_length(labels: NDArray, n_rows: int, name: str) -> None:
         raise MuteError(f"{name} has {len(labels)} labels for {n_rows} rows; give one label for each row")
 
 
-def check_parameters(estimator: Any) -> None:
+def check_parameters(estimator: Method) -> None:
     """Refuse settings that the estimator's ``_parameter_constraints`` (scikit-learn's way) do not allow."""
     try:
         estimator._validate_params()

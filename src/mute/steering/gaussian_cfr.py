@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from mute.errors import MuteError
 from mute.estimators.base import ConceptEstimator
 from mute.estimators.moments import Moments, inverse_root, least_squares, root
 from mute.estimators.settings import FROM_0_BELOW_1, NOT_NEGATIVE, WHOLE, one_of
+from mute.typing import Array, Constraints, Json, LabelsLike, Ops, RowsLike, Seed, Value
 
 __all__ = ["GaussianCFR"]
 
@@ -109,13 +110,13 @@ class GaussianCFR(ConceptEstimator):
            [ 5., -1.]])
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[Constraints] = {
         "variant": one_of("orthogonal", "leace"),
         "ridge": NOT_NEGATIVE,
         "tolerance": FROM_0_BELOW_1,
         "n_draws": WHOLE,
     }
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"authors": {}, "authors-stochastic": {"n_draws": 20}}
+    PRESETS: ClassVar[dict[str, Json]] = {"authors": {}, "authors-stochastic": {"n_draws": 20}}
     _STORED: ClassVar[dict[str, str]] = {
         "mean_": "D",
         "basis_": "r D",
@@ -131,9 +132,9 @@ class GaussianCFR(ConceptEstimator):
     ridge: float = 1e-4
     tolerance: float = 1e-5
     n_draws: int = 0
-    random_state: Any = None
+    random_state: Seed = None
 
-    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
+    def _learn(self, X: Array, z: Array) -> None:
         moments = Moments(len(self._encoder), X.shape[1], "class")
         for start in range(0, len(X), _BLOCK):
             # In double precision: a regression divides by the smallest variances.
@@ -155,10 +156,10 @@ class GaussianCFR(ConceptEstimator):
     def projection_(self) -> NDArray[np.float64]:
         return np.eye(len(self.mean_)) - self.basis_.T @ self.coordinates_
 
-    def _erase(self, X: NDArray[Any]) -> NDArray[np.floating]:
+    def _erase(self, X: Array) -> NDArray[np.floating]:
         return self._shift(X, -self.coordinates_, np.zeros(len(self.basis_)))
 
-    def counterfactual(self, X: Any, target: Any, *, concept: Any = None) -> NDArray[np.floating]:
+    def counterfactual(self, X: RowsLike, target: LabelsLike, *, concept: LabelsLike = None) -> NDArray[np.floating]:
         """What the rows would be under another value of the concept.
 
         Parameters
@@ -172,7 +173,7 @@ class GaussianCFR(ConceptEstimator):
         """
         return self._apply("counterfactual", X, target=target, concept=concept)
 
-    def _counterfactual(self, X: NDArray[Any], target: Any, concept: Any) -> NDArray[np.floating]:
+    def _counterfactual(self, X: Array, target: LabelsLike, concept: LabelsLike) -> NDArray[np.floating]:
         goal = self._encode_targets(target, len(X))
         out = np.empty_like(X)
         for j in np.unique(goal):
@@ -185,23 +186,23 @@ class GaussianCFR(ConceptEstimator):
             out[rows] = self._shift(X[rows], self.slopes_[j] - self.coordinates_, offset)
         return out
 
-    def move_with(self, ops: Any, x: Any, target: Any) -> Any:
+    def move_with(self, ops: Ops, x: Value, target: Value) -> Value:
         """`counterfactual` as arithmetic on values of `ops` (see `mute.flow.ops`), to run without this package."""
 
-        def work(rows: Any, j: int) -> Any:
+        def work(rows: Value, j: int) -> Value:
             return self._affine_with(ops, rows, lambda X: self.counterfactual(X, self.classes_[j]), f"move{j}")
 
         return ops.by_class(work, x, target, len(self.classes_))
 
-    def _counterfactual_with(self, ops: Any, x: Any, target: Any, concept: Any) -> Any:
+    def _counterfactual_with(self, ops: Ops, x: Value, target: Value, concept: LabelsLike) -> Value:
         return self.move_with(ops, x, ops.codes(self._encode_targets(target, len(x))))
 
-    def _shift(self, X: NDArray[Any], slopes: NDArray[np.float64], offset: NDArray[np.float64]) -> NDArray[np.floating]:
+    def _shift(self, X: Array, slopes: NDArray[np.float64], offset: NDArray[np.float64]) -> NDArray[np.floating]:
         """Rows moved along the basis, by coordinates that are affine in the row."""
         change = (X - self.mean_.astype(X.dtype)) @ slopes.T.astype(X.dtype) + offset.astype(X.dtype)
         return X + change @ self.basis_.astype(X.dtype)
 
-    def _draws(self, X: NDArray[Any]) -> NDArray[np.float64]:
+    def _draws(self, X: Array) -> NDArray[np.float64]:
         """Standard normal numbers, shape (n, r), each row's from its own bytes."""
         keys = (int.from_bytes(hashlib.sha256(row.tobytes()).digest()) for row in X)
         width = len(self.basis_)

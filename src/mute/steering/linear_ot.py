@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from mute.flow.routing import stratified_sizes
 from mute.rows.reductions import FirstScan
 from mute.rows.sampling import Samples, sample_ranks
 from mute.rows.stores import ChunkStore, MemoryStore
+from mute.typing import Array, Classifier, Constraints, Json, Seed
 
 __all__ = ["LinearOT"]
 
@@ -103,8 +104,8 @@ class LinearOT(GaussianTransport):
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"reg": [*NOT_NEGATIVE, *one_of("auto")], "relative": FLAG}
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+    _parameter_constraints: ClassVar[Constraints] = {"reg": [*NOT_NEGATIVE, *one_of("auto")], "relative": FLAG}
+    PRESETS: ClassVar[dict[str, Json]] = {
         "paper": {"reg": 1e-2, "relative": False},
         "authors": {"reg": 1e-5, "relative": False},
     }
@@ -113,10 +114,10 @@ class LinearOT(GaussianTransport):
     reg: float | str = "auto"
     _: KW_ONLY
     relative: bool = True
-    router: Any = "mlp"
-    random_state: Any = None
+    router: Classifier = "mlp"
+    random_state: Seed = None
 
-    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
+    def _learn(self, X: Array, z: Array) -> None:
         rows = MemoryStore(X, z, 1)
         self.reg_ = self._choose_reg(rows, rows.reduce(FirstScan(X.shape[1], len(self._encoder))))
         super()._learn(X, z)

@@ -17,6 +17,7 @@ from mute.estimators.conditional import Conditional
 from mute.estimators.settings import FROM_0_BELOW_1, NOT_NEGATIVE
 from mute.estimators.training import hold_out
 from mute.estimators.transport import by_group
+from mute.typing import Array, Classifier, Constraints, Json, Method, Seed
 
 __all__ = ["LinearSurrogate"]
 
@@ -100,12 +101,12 @@ class LinearSurrogate(Surrogate, Conditional):
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[Constraints] = {
         "ridge": NOT_NEGATIVE,
         "validation_fraction": FROM_0_BELOW_1,
     }
     _TEACHERS = (Conditional, "a method with counterfactuals that depend on the class, such as MUtE")
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"ridge": 0.0, "validation_fraction": 0.0}}
+    PRESETS: ClassVar[dict[str, Json]] = {"paper": {"ridge": 0.0, "validation_fraction": 0.0}}
     _STORED: ClassVar[dict[str, str]] = {
         "moves_": "K K D D",
         "move_offsets_": "K K D",
@@ -114,14 +115,14 @@ class LinearSurrogate(Surrogate, Conditional):
         "r2_": "plain",
     }
 
-    teacher: Any = None
+    teacher: Method = None
     _: KW_ONLY
     ridge: float = 1e-6
-    router: Any = "mlp"
+    router: Classifier = "mlp"
     validation_fraction: float = 0.1
-    random_state: Any = None
+    random_state: Seed = None
 
-    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
+    def _learn(self, X: Array, z: Array) -> None:
         check_every_class(z, self._encoder.classes)
         rng = self._generator()
         teacher = self._fitted_teacher(X, z, rng)
@@ -150,11 +151,11 @@ class LinearSurrogate(Surrogate, Conditional):
     def _default_teacher(self) -> Any:
         return MUtE(4, router=None, diagnostics=False)
 
-    def _push(self, X: NDArray[Any], k: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _push(self, X: Array, k: NDArray[np.int64]) -> NDArray[np.floating]:
         origin = np.zeros(X.shape[1])
         return by_group(X, k, lambda i: (self.pushes_[i], origin, self.push_offsets_[i]))
 
-    def _move(self, X: NDArray[Any], source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _move(self, X: Array, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
         k, d = self.push_offsets_.shape
         origin = np.zeros(d)
         ways = [(i, j) for i in range(k) for j in range(k)]
@@ -166,9 +167,7 @@ class LinearSurrogate(Surrogate, Conditional):
             raise MuteError("its maps from a class to itself are not the identity")
 
 
-def _moved(
-    teacher: Any, X: NDArray[Any], rows: list[NDArray[Any]], i: int, j: int
-) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+def _moved(teacher: Method, X: Array, rows: list[Array], i: int, j: int) -> Iterator[tuple[Array, Array]]:
     """Rows as class i and as class j: those of class i with their counterfactuals, and the reverse for class j."""
     labels = teacher.classes_
     for x in _blocks(X, rows[i]):
@@ -177,14 +176,12 @@ def _moved(
         yield teacher.counterfactual(x, labels[[i] * len(x)], concept=labels[[j] * len(x)]), x
 
 
-def _pushed(
-    teacher: Any, X: NDArray[Any], rows: list[NDArray[Any]], i: int
-) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+def _pushed(teacher: Method, X: Array, rows: list[Array], i: int) -> Iterator[tuple[Array, Array]]:
     """Rows of class i, and the same rows erased."""
     for x in _blocks(X, rows[i]):
         yield x, teacher.transform(x, concept=teacher.classes_[[i] * len(x)])
 
 
-def _blocks(X: NDArray[Any], rows: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
+def _blocks(X: Array, rows: NDArray[np.int64]) -> Iterator[Array]:
     for start in range(0, len(rows), _BLOCK):
         yield X[rows[start : start + _BLOCK]]

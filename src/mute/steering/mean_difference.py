@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mute.estimators.conditional import Invertible
 from mute.estimators.moments import Streaming
 from mute.estimators.settings import FINITE
+from mute.typing import Array, Classifier, Constraints, Seed
 
 __all__ = ["MeanDifference"]
 
@@ -67,31 +68,31 @@ class MeanDifference(Streaming, Invertible):
     array([[5., 4.]])
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"strength": FINITE}
+    _parameter_constraints: ClassVar[Constraints] = {"strength": FINITE}
     _STORED: ClassVar[dict[str, str]] = {"means_": "K D", "mean_": "D"}
 
     strength: float = 1.0
     _: KW_ONLY
-    router: Any = "mlp"
-    random_state: Any = None
+    router: Classifier = "mlp"
+    random_state: Seed = None
 
-    def _learn(self, X: NDArray[Any], z: NDArray[Any]) -> None:
+    def _learn(self, X: Array, z: Array) -> None:
         super()._learn(X, z)
         self._learn_router(X, z)
 
     def _solve(self) -> None:
         self.means_, self.mean_ = self.moments_.means, self.moments_.mean
 
-    def _push(self, X: NDArray[Any], k: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _push(self, X: Array, k: NDArray[np.int64]) -> NDArray[np.floating]:
         return self._shift(X, self.mean_ - self.means_, k)
 
-    def _pull(self, Q: NDArray[Any], k: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _pull(self, Q: Array, k: NDArray[np.int64]) -> NDArray[np.floating]:
         return self._shift(Q, self.means_ - self.mean_, k)
 
-    def _move(self, X: NDArray[Any], source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _move(self, X: Array, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
         gaps = self.means_[None] - self.means_[:, None]
         k = len(self.means_)
         return self._shift(X, gaps.reshape(k * k, -1), source * k + target)
 
-    def _shift(self, X: NDArray[Any], shifts: NDArray[np.float64], which: NDArray[np.int64]) -> NDArray[np.floating]:
+    def _shift(self, X: Array, shifts: NDArray[np.float64], which: NDArray[np.int64]) -> NDArray[np.floating]:
         return X + (self.strength * shifts).astype(X.dtype)[which]

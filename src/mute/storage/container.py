@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.rows.threads import for_each, resolve_threads
 from mute.storage.files import write_atomically
+from mute.typing import Array, Json
 
 __all__ = [
     "ArrayEntry",
@@ -71,8 +72,8 @@ class ArrayEntry:
 class Header:
     """The header of a safetensors file: its texts, what it says of each array, and where the arrays begin and end."""
 
-    metadata: dict[str, Any]
-    tensors: dict[str, Any]
+    metadata: Json
+    tensors: Json
     start: int
     size: int
 
@@ -142,9 +143,7 @@ def reading(path: str | os.PathLike[str], what: str) -> Iterator[None]:
         raise MuteError(f"{path} is damaged or not {what}: {reason}; restore it from a copy") from error
 
 
-def read_arrays(
-    path: str | os.PathLike[str], what: str, *, mapped: bool = False
-) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def read_arrays(path: str | os.PathLike[str], what: str, *, mapped: bool = False) -> tuple[Json, dict[str, Array]]:
     """Read the texts and the arrays of a file.
 
     Parameters
@@ -178,7 +177,7 @@ def read_arrays(
 
 
 def write_arrays(
-    path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None
+    path: str | os.PathLike[str], arrays: Mapping[str, Array], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write arrays and texts to a file, whole or not at all; the same content gives the same bytes.
 
@@ -205,7 +204,7 @@ def header_bytes(
     layouts: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]], metadata: Mapping[str, str] | None = None
 ) -> bytes:
     """The beginning of a file whose arrays, of these dtypes and shapes, follow in this order."""
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    header: Json = {"__metadata__": dict(metadata)} if metadata else {}
     offset = 0
     for name, (dtype, shape) in layouts.items():
         end = offset + math.prod(shape) * dtype.itemsize
@@ -217,7 +216,7 @@ def header_bytes(
     return len(text).to_bytes(8, "little") + text
 
 
-def checksums(arrays: Mapping[str, NDArray[Any]]) -> dict[str, str]:
+def checksums(arrays: Mapping[str, Array]) -> dict[str, str]:
     """For each array the SHA-256 of the SHA-256s of its chunks, so that all cores hash (it releases Python's lock)."""
     chunks = []
     for name, array in arrays.items():
@@ -252,5 +251,5 @@ def _code(name: str, dtype: np.dtype[Any]) -> str:
     return _CODES[dtype]
 
 
-def _bytes(array: NDArray[Any]) -> memoryview:
+def _bytes(array: Array) -> memoryview:
     return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))  # type: ignore[arg-type]

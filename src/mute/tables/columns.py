@@ -1,5 +1,7 @@
 """Tables with named columns (.csv, .tsv, .parquet): matrices that are read block by block, and single columns."""
 
+from __future__ import annotations
+
 import csv
 import importlib
 import re
@@ -10,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mute.errors import MuteError, missing_extra
 from mute.rows.matrix import Matrix, NoRowsError
 from mute.rows.validation import listed
 from mute.tables.readers import pick, readable
+from mute.typing import Array, Json
 
 __all__ = ["DelimitedMatrix", "ParquetMatrix", "check_unique", "delimited_rows", "import_arrow"]
 
@@ -43,7 +45,7 @@ class DelimitedMatrix(Matrix):
         super().__init__(path, (n_rows, len(names)), np.dtype(np.float64), names)
         self._places = {name: header.index(name) for name in names}
 
-    def _blocks(self, size: int) -> Iterator[NDArray[Any]]:
+    def _blocks(self, size: int) -> Iterator[Array]:
         rows = delimited_rows(self.path)
         next(rows)
         for start in range(0, self.shape[0], size):
@@ -107,7 +109,7 @@ class ParquetMatrix(Matrix):
                 yield start, batch
                 start += batch.num_rows
 
-    def _blocks(self, size: int) -> Iterator[NDArray[Any]]:
+    def _blocks(self, size: int) -> Iterator[Array]:
         for start, batch in self._batches(size):
             columns = [batch.column(name) for name in self._names]
             for name, column in zip(self._names, columns, strict=True):
@@ -121,7 +123,7 @@ class ParquetMatrix(Matrix):
                 block[:, at] = column.to_numpy(zero_copy_only=False)
             yield block
 
-    def _list_block(self, start: int, column: Any) -> NDArray[Any]:
+    def _list_block(self, start: int, column: Any) -> Array:
         name, width = self._names[0], self.shape[1]
         lengths = column.value_lengths().to_numpy(zero_copy_only=False)
         ragged = np.flatnonzero(lengths != width)
@@ -243,7 +245,7 @@ def _is_numeric(kind: Any) -> bool:
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
 
-def _parquet_names(path: Path, types: dict[str, Any], exclude: Collection[str]) -> list[str]:
+def _parquet_names(path: Path, types: Json, exclude: Collection[str]) -> list[str]:
     allowed = {name: kind for name, kind in types.items() if name not in exclude}
     lists = [name for name, kind in allowed.items() if _is_list(kind) and _is_numeric(kind.value_type)]
     if lists:

@@ -1,9 +1,10 @@
 """One label for each row, from files of any kind."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from mute.tables.columns import check_unique, delimited_rows, import_arrow
 from mute.tables.raw import npy_layout, safetensors_layout
 from mute.tables.readers import npz_array, pick, readable
 from mute.tables.specs import LABELS, Found, Spec, find
+from mute.typing import Array
 
 __all__ = ["read_labels"]
 
@@ -22,7 +24,7 @@ _INT64 = np.iinfo(np.int64)
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
-def read_labels(spec: Spec) -> NDArray[Any]:
+def read_labels(spec: Spec) -> Array:
     r"""Read one label for each row.
 
     Parameters
@@ -63,8 +65,8 @@ def read_labels(spec: Spec) -> NDArray[Any]:
     return _checked(found, labels)
 
 
-def _read_one(path: Path, selector: str | None) -> NDArray[Any]:
-    readers: dict[str, Callable[[Path, str | None], NDArray[Any]]] = {
+def _read_one(path: Path, selector: str | None) -> Array:
+    readers: dict[str, Callable[[Path, str | None], Array]] = {
         ".npy": lambda path, _: npy_layout(path).map(path),
         ".npz": npz_array,
         ".safetensors": _safetensors_labels,
@@ -74,7 +76,7 @@ def _read_one(path: Path, selector: str | None) -> NDArray[Any]:
     return readers.get(path.suffix.lower(), _delimited_labels)(path, selector)
 
 
-def _read_many(found: Found) -> NDArray[Any]:
+def _read_many(found: Found) -> Array:
     """The labels of one file after the other; files without rows have no labels."""
     first, selector = found.files[0], found.selector
     if first.suffix.lower() == ".parquet":
@@ -83,7 +85,7 @@ def _read_many(found: Found) -> NDArray[Any]:
         selector = pick(found.path, selector, [*columns, *folders], "column")
         if selector in folders:
             return _folder_labels(found, selector)
-    parts: list[tuple[Path, NDArray[Any]]] = []
+    parts: list[tuple[Path, Array]] = []
     for file in found.files:
         labels = _read_one(file, selector)
         if labels.size == 0:
@@ -96,7 +98,7 @@ def _read_many(found: Found) -> NDArray[Any]:
     return np.concatenate([labels for _, labels in parts]) if parts else np.empty(0)
 
 
-def _folder_labels(found: Found, name: str) -> NDArray[Any]:
+def _folder_labels(found: Found, name: str) -> Array:
     values, counts = [], []
     for file in found.files:
         value = found.partition(file).get(name)
@@ -113,14 +115,14 @@ def _parquet_columns(path: Path) -> tuple[list[str], int]:
         return file.schema_arrow.names, file.metadata.num_rows
 
 
-def _safetensors_labels(path: Path, key: str | None) -> NDArray[Any]:
+def _safetensors_labels(path: Path, key: str | None) -> Array:
     layout = safetensors_layout(path, key)
     if layout.bfloat16:
         raise MuteError(f"{path} has BF16 labels; save them as integers")
     return layout.map(path)
 
 
-def _parquet_labels(path: Path, column: str | None) -> NDArray[Any]:
+def _parquet_labels(path: Path, column: str | None) -> Array:
     types = import_arrow().types
     with readable(path), import_arrow().parquet.ParquetFile(path) as file:
         names = file.schema_arrow.names
@@ -137,7 +139,7 @@ def _parquet_labels(path: Path, column: str | None) -> NDArray[Any]:
         return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
-def _delimited_labels(path: Path, column: str | None) -> NDArray[Any]:
+def _delimited_labels(path: Path, column: str | None) -> Array:
     rows = delimited_rows(path)
     _, header = next(rows, (0, []))
     column = pick(path, column, header, "column")
@@ -146,13 +148,13 @@ def _delimited_labels(path: Path, column: str | None) -> NDArray[Any]:
     return _text_labels([fields[at] for _, fields in rows])
 
 
-def _line_labels(path: Path) -> NDArray[Any]:
+def _line_labels(path: Path) -> Array:
     with readable(path):
         lines = path.read_text(encoding="utf-8-sig").rstrip().split("\n")
     return _text_labels([line.strip() for line in lines])
 
 
-def _text_labels(values: list[str]) -> NDArray[Any]:
+def _text_labels(values: list[str]) -> Array:
     # int() alone would also accept 1_2, which in a table is an identifier.
     if values and all(re.fullmatch(r"\s*[+-]?[0-9]+\s*", value) for value in values):
         numbers = [int(value) for value in values]
@@ -161,7 +163,7 @@ def _text_labels(values: list[str]) -> NDArray[Any]:
     return np.array(values, dtype=object)
 
 
-def _checked(found: Found, labels: NDArray[Any]) -> NDArray[Any]:
+def _checked(found: Found, labels: Array) -> Array:
     spec = f"{found.path}:{found.selector}" if found.selector else str(found.path)
     if labels.ndim != 1:
         raise MuteError(f"{spec} has an array of shape {labels.shape}; give 1 dimension, one label a row")

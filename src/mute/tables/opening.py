@@ -1,11 +1,10 @@
 """Matrices in one file or in many, opened by name."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.rows.matrix import Matrix, NoRowsError
@@ -14,6 +13,7 @@ from mute.tables.columns import DelimitedMatrix, ParquetMatrix
 from mute.tables.raw import Layout, RawMatrix, npy_layout, safetensors_layout
 from mute.tables.readers import ArrayMatrix, npz_array
 from mute.tables.specs import MATRICES, Spec, find
+from mute.typing import Array
 
 __all__ = ["open_matrix"]
 
@@ -135,10 +135,10 @@ class _JoinedMatrix(Matrix):
         self._first = first
         super().__init__(path, (sum(rows for _, rows in self._files), first.shape[1]), first.dtype, first.columns)
 
-    def parts(self, size: int) -> list[tuple[int, Callable[[], NDArray[Any]]]]:
+    def parts(self, size: int) -> list[tuple[int, Callable[[], Array]]]:
         return [(rows, partial(self._read, file, rows)) for file, rows in self._files]
 
-    def _read(self, file: Path, rows: int) -> NDArray[Any]:
+    def _read(self, file: Path, rows: int) -> Array:
         return self._open(file, rows).to_numpy()
 
     def _open(self, file: Path, rows: int) -> Matrix:
@@ -148,7 +148,7 @@ class _JoinedMatrix(Matrix):
             raise MuteError(f"{file} has {part.shape[0]} rows, but {rows} when it was opened; open it again")
         return part
 
-    def _blocks(self, size: int) -> Iterator[NDArray[Any]]:
+    def _blocks(self, size: int) -> Iterator[Array]:
         for file, rows in self._files:
             yield from self._open(file, rows).row_blocks(size)
 

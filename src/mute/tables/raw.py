@@ -1,5 +1,7 @@
 """Arrays that a .npy or .safetensors file stores as plain bytes."""
 
+from __future__ import annotations
+
 import math
 import os
 from collections.abc import Callable, Iterator
@@ -9,12 +11,12 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.rows.matrix import Matrix, float_dtype
 from mute.storage.container import Header, from_bfloat16
 from mute.tables.readers import matrix_shape, objects_refused, pick, readable
+from mute.typing import Array
 
 __all__ = ["Layout", "RawMatrix", "npy_layout", "safetensors_layout"]
 
@@ -33,7 +35,7 @@ class Layout:
     bfloat16: bool = False
     columns_first: bool = False
 
-    def map(self, path: Path) -> NDArray[Any]:
+    def map(self, path: Path) -> Array:
         """The array as a read-only memory map."""
         if 0 in self.shape:
             return np.empty(self.shape, self.dtype)
@@ -60,24 +62,24 @@ class RawMatrix(Matrix):
         super().__init__(path, matrix_shape(path, layout.shape, layout.dtype), dtype)
         self._layout_of = layout_of
 
-    def to_numpy(self) -> NDArray[Any]:
+    def to_numpy(self) -> Array:
         """The whole matrix: a read-only memory map, if the file stores aligned numbers of `dtype`."""
         self._check_unchanged()
         mapped = self._layout.map(self.path)
         return mapped if mapped.dtype == self.dtype and mapped.flags.aligned else super().to_numpy()
 
-    def parts(self, size: int) -> list[tuple[int, Callable[[], NDArray[Any]]]]:
+    def parts(self, size: int) -> list[tuple[int, Callable[[], Array]]]:
         starts = range(0, self.shape[0], size)
         return [(min(size, self.shape[0] - start), partial(self._part, start, start + size)) for start in starts]
 
-    def _part(self, start: int, stop: int) -> NDArray[Any]:
+    def _part(self, start: int, stop: int) -> Array:
         return np.array(self.to_numpy()[start:stop])
 
     def _check_unchanged(self) -> None:
         if self._layout_of(self.path) != self._layout:
             raise MuteError(f"{self.path} has changed since it was opened; open it again")
 
-    def _blocks(self, size: int) -> Iterator[NDArray[Any]]:
+    def _blocks(self, size: int) -> Iterator[Array]:
         self._check_unchanged()
         layout = self._layout
         with readable(self.path), open(self.path, "rb") as file:

@@ -1,5 +1,7 @@
 """What all readers share: choosing an array, errors on damaged files, and arrays as matrices."""
 
+from __future__ import annotations
+
 import difflib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -7,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.rows.matrix import Matrix, float_dtype
 from mute.rows.memory import release_pages
 from mute.rows.validation import listed
+from mute.typing import Array
 
 __all__ = ["ArrayMatrix", "matrix_shape", "npz_array", "objects_refused", "pick", "readable"]
 
@@ -20,28 +22,28 @@ __all__ = ["ArrayMatrix", "matrix_shape", "npz_array", "objects_refused", "pick"
 class ArrayMatrix(Matrix):
     """An array of numbers of any kind, in memory (.npz) or in a memory map; `path` is for messages."""
 
-    def __init__(self, path: Path, array: NDArray[Any]) -> None:
+    def __init__(self, path: Path, array: Array) -> None:
         super().__init__(path, matrix_shape(path, array.shape, array.dtype), float_dtype(array.dtype))
         self._array = array
 
-    def to_numpy(self) -> NDArray[Any]:
+    def to_numpy(self) -> Array:
         """The whole matrix: the array itself, perhaps a read-only memory map, if its numbers are of `dtype`."""
         return self._array if self._array.dtype == self.dtype else super().to_numpy()
 
-    def _blocks(self, size: int) -> Iterator[NDArray[Any]]:
+    def _blocks(self, size: int) -> Iterator[Array]:
         for start in range(0, self.shape[0], size):
             rows = np.array(self._array[start : start + size], order="C", subok=False)
             release_pages(self._array)
             yield rows.astype(self.dtype, copy=False)
 
 
-def npz_array(path: Path, key: str | None) -> NDArray[Any]:
+def npz_array(path: Path, key: str | None) -> Array:
     """Load one array of a .npz file."""
     # Opened here, because np.load leaves a file open that is not an archive.
     with readable(path), open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
         key = pick(path, key, archive.files, "array")
         try:
-            array: NDArray[Any] = np.asanyarray(archive[key])
+            array: Array = np.asanyarray(archive[key])
         except ValueError as error:
             if "allow_pickle" in str(error):
                 raise objects_refused(path) from error

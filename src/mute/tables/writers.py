@@ -1,5 +1,7 @@
 """Matrices written block by block; each file appears whole or not at all."""
 
+from __future__ import annotations
+
 import csv
 import io
 import os
@@ -12,18 +14,19 @@ from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
 from mute.errors import MuteError
 from mute.storage.container import header_bytes
 from mute.storage.files import check_target, write_atomically
 from mute.tables.columns import import_arrow
+from mute.typing import Array
 
 __all__ = ["MatrixWriter", "open_writer"]
 
 _GROUP_BYTES = 1 << 24
 
-_Append = Callable[[NDArray[Any]], object]
+_Append = Callable[[Array], object]
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class MatrixWriter:
         self._append: _Append | None = None
         self._written = 0
 
-    def __enter__(self) -> "MatrixWriter":
+    def __enter__(self) -> MatrixWriter:
         with ExitStack() as stack:
             file = stack.enter_context(write_atomically(self.path))
             self._append = stack.enter_context(_SINKS[self.path.suffix.lower()](file, self._layout))
@@ -187,7 +190,7 @@ def _parquet(file: IO[bytes], layout: _Layout) -> Iterator[_Append]:
     else:
         schema = pa.schema([(name, number) for name in layout.columns])
     # Small blocks are collected: the headers of many small row groups would take more room than the numbers.
-    pending: list[NDArray[Any]] = []
+    pending: list[Array] = []
     group = max(1, _GROUP_BYTES // (layout.shape[1] * layout.dtype.itemsize))
 
     def flush() -> None:
@@ -199,7 +202,7 @@ def _parquet(file: IO[bytes], layout: _Layout) -> Iterator[_Append]:
             arrays = [pa.array(column) for column in rows.T]
         writer.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=group)
 
-    def append(rows: NDArray[Any]) -> None:
+    def append(rows: Array) -> None:
         # A copy, since the caller may fill the same block again.
         pending.append(rows.copy())
         if sum(map(len, pending)) >= group:
@@ -219,7 +222,7 @@ def _delimited(file: IO[bytes], layout: _Layout, delimiter: str) -> Iterator[_Ap
     csv.writer(header, delimiter=delimiter, lineterminator="\n").writerow(names)
     file.write(header.getvalue().encode())
 
-    def append(rows: NDArray[Any]) -> None:
+    def append(rows: Array) -> None:
         # numpy writes the shortest text that gives the number back in its own precision; Python knows doubles only.
         for row in rows:
             file.write((delimiter.join(row.astype(str).tolist()) + "\n").encode())

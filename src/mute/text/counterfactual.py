@@ -19,6 +19,7 @@ from mute.text.decoders.decoder import Decoded, Decoder, cosines
 from mute.text.encoders.encoder import Encoder, Stages, TextsDone, check_texts, counted, load_encoder
 from mute.text.encoders.encoding import encode
 from mute.text.saving import decoder_class, read_model, write_model
+from mute.typing import Array, Label, LabelsLike, Method
 
 __all__ = ["LAYERS", "Counterfactuals", "TextCounterfactual"]
 
@@ -43,8 +44,8 @@ class Counterfactuals:
 
     sources: list[str]
     texts: list[str]
-    concept: NDArray[Any]
-    to: NDArray[Any]
+    concept: Array
+    to: Array
     start_scores: NDArray[np.float32]
     scores: NDArray[np.float32]
     embeddings: NDArray[np.float32]
@@ -94,15 +95,15 @@ class TextCounterfactual:
     """
 
     encoder_: Encoder
-    method_: Any
+    method_: Method
     decoder_: Decoder
-    classes_: NDArray[Any]
+    classes_: Array
     n_texts_: int
 
     def __init__(
         self,
         encoder: Encoder | str | os.PathLike[str] | Callable[[list[str]], Any] = "minilm",
-        method: Any = None,
+        method: Method = None,
         decoder: str | Decoder = "edits",
         random_state: int = 0,
     ) -> None:
@@ -118,7 +119,7 @@ class TextCounterfactual:
     def fit(
         self,
         texts: Sequence[str],
-        concept: Any,
+        concept: LabelsLike,
         progress: Stages | None = None,
         *,
         cache: str | os.PathLike[str] | None = None,
@@ -162,7 +163,7 @@ class TextCounterfactual:
         return self
 
     def counterfactual(
-        self, texts: Sequence[str], to: Any, concept: Any = None, progress: Stages | None = None
+        self, texts: Sequence[str], to: Label, concept: LabelsLike = None, progress: Stages | None = None
     ) -> Counterfactuals:
         """What the texts would be under another value of the concept.
 
@@ -268,7 +269,7 @@ class TextCounterfactual:
         return decoded
 
 
-def _method(method: Any, random_state: int) -> Any:
+def _method(method: Method, random_state: int) -> Any:
     """The method of the user's choice, not fitted."""
     from sklearn.base import clone
 
@@ -285,7 +286,7 @@ def _method(method: Any, random_state: int) -> Any:
 
 
 @contextmanager
-def _reported(method: Any, tell: Stages) -> Iterator[None]:
+def _reported(method: Method, tell: Stages) -> Iterator[None]:
     """Report the steps of the method's fit."""
     tell("fitting", 0.0)
     method.set_callbacks(lambda name, done, total: tell("fitting", done / max(total, 1)))

@@ -8,12 +8,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
 
 from mute.errors import MuteError
 from mute.storage.files import write_atomically
 from mute.text.counterfactual import Counterfactuals
 from mute.text.differences import as_html, differences
+from mute.typing import Label, LabelsLike
 
 __all__ = ["Example", "examples_of", "write_gallery"]
 
@@ -40,8 +40,8 @@ class Example:
 
     source: str
     text: str
-    concept: Any = None
-    to: Any = None
+    concept: LabelsLike = None
+    to: Label = None
     start_score: float | None = None
     score: float | None = None
     reference: str | None = None

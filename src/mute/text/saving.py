@@ -20,6 +20,7 @@ from mute.storage.container import read_arrays, reading, write_arrays
 from mute.storage.files import check_target, sha256_of_file, write_json
 from mute.text.decoders.decoder import Decoder
 from mute.text.encoders.encoder import Encoder, FunctionEncoder, load_encoder
+from mute.typing import Classifier, Json, Method
 
 __all__ = ["StoredModel", "check_model_target", "decoder_class", "read_model", "write_model"]
 
@@ -40,7 +41,7 @@ class StoredModel:
     """What a folder holds, ready to use."""
 
     encoder: Encoder
-    method: Any
+    method: Method
     decoder: Decoder
     n_texts: int
 
@@ -73,7 +74,9 @@ def _is_ours(folder: Path) -> bool:
         return False
 
 
-def write_model(folder: str | os.PathLike[str], encoder: Encoder, method: Any, decoder: Decoder, n_texts: int) -> None:
+def write_model(
+    folder: str | os.PathLike[str], encoder: Encoder, method: Method, decoder: Decoder, n_texts: int
+) -> None:
     """Write a model beside its place, then move it there.
 
     Limits: a process killed outright between the two renames that replace an older model leaves both of them under
@@ -93,7 +96,7 @@ def write_model(folder: str | os.PathLike[str], encoder: Encoder, method: Any, d
         "dimension": encoder.dimension,
         "fingerprint": encoder.fingerprint,
     }
-    about: dict[str, Any] = {
+    about: Json = {
         "format": "mute-text",
         "version": FORMAT_VERSION,
         "mute": mute.__version__,
@@ -167,7 +170,7 @@ def read_model(folder: str | os.PathLike[str], encoder: Any, decoder: Decoder | 
     return StoredModel(known, method, decoder, n_texts)
 
 
-def _encoder(place: Path, name: str, spec: Any, fingerprint: Any, given: Any, width: int) -> Encoder:
+def _encoder(place: Path, name: str, spec: Classifier, fingerprint: Any, given: Any, width: int) -> Encoder:
     """The encoder of the fit: the one given if it is the same, else the one that the model names."""
     if given is None and spec is None:
         raise MuteError(f"{place} was fitted with the function {name!r}: give it to load as encoder=")

@@ -10,6 +10,7 @@ from typing import Any
 
 from mute.errors import MuteError
 from mute.rows.detect import is_tensor, require_torch
+from mute.typing import Classifier, Foreign, Json, LabelsLike, Method
 
 __all__ = ["intervene"]
 
@@ -19,12 +20,12 @@ _WIDTHS = ("out_features", "embedding_dim", "embed_dim", "normalized_shape")
 
 @contextmanager
 def intervene(
-    model: Any,
+    model: Classifier,
     layer: str | Sequence[str],
-    eraser: Any,
+    eraser: Method,
     *,
-    target: Any = None,
-    concept: Any = None,
+    target: LabelsLike = None,
+    concept: LabelsLike = None,
     positions: Any = "all",
     strength: float = 1.0,
 ) -> Iterator[Any]:
@@ -104,7 +105,7 @@ def intervene(
             handle.remove()
 
 
-def _layers(model: Any, names: list[str]) -> dict[str, Any]:
+def _layers(model: Classifier, names: list[str]) -> Json:
     known = dict(model.named_modules())
     for name in names:
         if name not in known:
@@ -117,7 +118,7 @@ def _layers(model: Any, names: list[str]) -> dict[str, Any]:
     return {name: known[name] for name in names}
 
 
-def _width(module: Any) -> int | None:
+def _width(module: Foreign) -> int | None:
     """How many numbers a state has that the module gives, if it says so."""
     for name in _WIDTHS:
         value = getattr(module, name, None)
@@ -128,7 +129,7 @@ def _width(module: Any) -> int | None:
 
 
 def _hook(change: Any, name: str) -> Any:
-    def hook(module: Any, inputs: Any, output: Any) -> Any:
+    def hook(module: Foreign, inputs: Any, output: Any) -> Any:
         try:
             return _replaced(output, change)
         except MuteError as error:

@@ -15,6 +15,7 @@ from mute.estimators.tensors import check_router, run_on
 from mute.flow.ops import check_kind
 from mute.rows.detect import to_host
 from mute.rows.validation import LabelEncoder, check_number
+from mute.typing import LabelsLike, Method, Ops
 
 __all__ = ["Intervention"]
 
@@ -51,7 +52,13 @@ class Intervention(nn.Module):
     """
 
     def __init__(
-        self, eraser: Any, *, target: Any = None, concept: Any = None, positions: Any = "all", strength: float = 1.0
+        self,
+        eraser: Method,
+        *,
+        target: LabelsLike = None,
+        concept: LabelsLike = None,
+        positions: Any = "all",
+        strength: float = 1.0,
     ) -> None:
         super().__init__()
         if not isinstance(eraser, ConceptEstimator):
@@ -106,7 +113,7 @@ class Intervention(nn.Module):
         if len(rows) == 0:
             return rows
 
-        def work(ops: Any, x: Tensor) -> Tensor:
+        def work(ops: Ops, x: Tensor) -> Tensor:
             goal = () if target is None else (target.to(x.device),)
             if not isinstance(self.eraser, Conditional):
                 return self.eraser.move_with(ops, x, *goal) if goal else self.eraser.erase_with(ops, x)
@@ -132,7 +139,7 @@ class Intervention(nn.Module):
         tokens = slice(-1, None) if isinstance(where, str) else where
         return (*[slice(None)] * (h.ndim - 2), tokens)
 
-    def _encoded(self, labels: Any, name: str) -> np.ndarray:
+    def _encoded(self, labels: LabelsLike, name: str) -> np.ndarray:
         """Codes in the shape of the labels, () for one of all states."""
         encoder = LabelEncoder(self.eraser.classes_.tolist())
         labels = to_host(labels)

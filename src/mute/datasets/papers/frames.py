@@ -1,14 +1,16 @@
 """The columns of a pickled pandas DataFrame, out of the stand-ins that a safe reader has made of its parts."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mute.datasets.papers.standins import StandIn
 from mute.errors import MuteError
+from mute.typing import Array
 
 __all__ = ["frame_columns"]
 
@@ -17,7 +19,7 @@ Plain = Callable[[Any], Any]
 _OFFSETS = {"string": "<i4", "large_string": "<i8"}
 
 
-def frame_columns(frame: StandIn, plain: Plain) -> dict[Any, NDArray[Any]]:
+def frame_columns(frame: StandIn, plain: Plain) -> dict[Any, Array]:
     """Take the columns, in the order of the frame, out of a DataFrame of pandas 1, 2 or 3.
 
     pandas keeps columns of one type together as the rows of a block, with the places that they have in the frame.
@@ -27,7 +29,7 @@ def frame_columns(frame: StandIn, plain: Plain) -> dict[Any, NDArray[Any]]:
     manager = frame.state["_mgr" if "_mgr" in frame.state else "_data"]
     blocks, (names, _) = _parts(manager)
     titles = _titles(names, plain)
-    found: dict[int, NDArray[Any]] = {}
+    found: dict[int, Array] = {}
     for values, places in blocks:
         columns = _columns(values, plain)
         if columns is None:
@@ -79,7 +81,7 @@ def _range(start: int, stop: int, step: int | None) -> range:
     return made
 
 
-def _columns(values: Any, plain: Plain) -> list[NDArray[Any]] | None:
+def _columns(values: Any, plain: Plain) -> list[Array] | None:
     """Give the columns of a block, or None if they are of a kind that is not read."""
     if isinstance(values, StandIn) and values.source.split(".")[0] in ("pandas", "pyarrow"):
         text = _text(values, plain)
@@ -88,7 +90,7 @@ def _columns(values: Any, plain: Plain) -> list[NDArray[Any]] | None:
     return [array] if array.ndim == 1 else list(array)
 
 
-def _text(values: StandIn, plain: Plain) -> NDArray[Any] | None:
+def _text(values: StandIn, plain: Plain) -> Array | None:
     name = values.source.rsplit(".", 1)[1]
     if name == "__pyx_unpickle_NDArrayBacked" and ".StringArray" in values.args[0].source:
         return plain(values.state[1]).reshape(-1)

@@ -1,5 +1,7 @@
 """Jigsaw: comments with the religion they speak of and whether they are toxic."""
 
+from __future__ import annotations
+
 import codecs
 import csv
 import os
@@ -15,6 +17,7 @@ from mute.datasets.papers.reading import Gathered, as_vectors, file_in, folder_a
 from mute.datasets.papers.unpickle import read_pickle
 from mute.errors import MuteError
 from mute.storage.files import write_atomically
+from mute.typing import Array
 
 __all__ = ["extract_jigsaw_religion", "load_jigsaw", "read_jigsaw_texts"]
 
@@ -201,7 +204,7 @@ def _from_pickles(folder: Path) -> tuple[Gathered, NDArray[np.float64], NDArray[
     return rows, whole[:, :-1], whole[:, -1]
 
 
-def _shares(column: NDArray[Any], name: str, path: Path) -> NDArray[np.float64]:
+def _shares(column: Array, name: str, path: Path) -> NDArray[np.float64]:
     try:
         numbers = np.asarray(column, dtype=np.float64)
     except (TypeError, ValueError):

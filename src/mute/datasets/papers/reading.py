@@ -1,5 +1,7 @@
 """What the readers of the papers' files share: locating files, checking them, and gathering their rows."""
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Iterable
@@ -15,6 +17,7 @@ from mute.datasets.dataset import Dataset
 from mute.datasets.papers.unpickle import read_npy
 from mute.datasets.registry import sha256_of
 from mute.errors import MuteError
+from mute.typing import Array, Setting
 
 __all__ = ["Gathered", "as_vectors", "file_in", "folder_at", "read_matrix", "read_strings", "shortened"]
 
@@ -38,7 +41,7 @@ def file_in(folder: Path, name: str, how: str) -> Path:
     return path
 
 
-def read_matrix(path: Path) -> NDArray[Any]:
+def read_matrix(path: Path) -> Array:
     """Map a .npy file of shape (n, D) into memory, and check that it contains numbers."""
     matrix = read_npy(path)
     if matrix.ndim != 2 or matrix.dtype.kind not in "iuf" or 0 in matrix.shape:
@@ -54,7 +57,7 @@ def read_strings(path: Path) -> NDArray[np.str_]:
     return labels.astype(np.str_)
 
 
-def as_vectors(values: Any, what: str, dtype: type[np.floating[Any]]) -> NDArray[Any]:
+def as_vectors(values: Any, what: str, dtype: type[np.floating[Any]]) -> Array:
     """Make a matrix (n, D) of n lists of numbers; `what` names them in messages."""
     try:
         vectors = np.array(values, dtype=dtype)
@@ -69,21 +72,21 @@ def as_vectors(values: Any, what: str, dtype: type[np.floating[Any]]) -> NDArray
 class Gathered:
     """Rows of several files, put under one another."""
 
-    parts: list[tuple[Path, NDArray[Any]]] = field(default_factory=list)
+    parts: list[tuple[Path, Array]] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
     z: list[str] = field(default_factory=list)
     y: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     split: list[str] = field(default_factory=list)
 
-    def add(self, path: Path, matrix: NDArray[Any], *others: Path, **columns: Iterable[str]) -> None:
+    def add(self, path: Path, matrix: Array, *others: Path, **columns: Iterable[str]) -> None:
         """Add the rows of a file, which may be mapped, and their columns, which come from `others` as well."""
         self.parts.append((path, matrix))
         self.files += [path, *others]
         for name, values in columns.items():
             getattr(self, name).extend(values)
 
-    def dataset(self, name: str, folder: Path, kept: Any = slice(None), **more: Any) -> Dataset:
+    def dataset(self, name: str, folder: Path, kept: Any = slice(None), **more: Setting) -> Dataset:
         """Make a data set of the rows in `kept`; its provenance lists size and SHA-256 of the files in `folder`."""
         provenance = json.loads((files(__package__) / "provenance.json").read_text(encoding="utf-8"))[name] | more
         provenance["files"] = {
@@ -96,7 +99,7 @@ class Gathered:
         return Dataset(X=_stacked(self.parts)[kept], **columns, provenance=provenance)
 
 
-def _stacked(parts: list[tuple[Path, NDArray[Any]]]) -> NDArray[np.float32]:
+def _stacked(parts: list[tuple[Path, Array]]) -> NDArray[np.float32]:
     """Copy matrices (n_i, D) under one another, as float32; a part with another D or values not finite is refused."""
     first, matrix = parts[0]
     whole = np.empty((sum(len(part) for _, part in parts), matrix.shape[1]), dtype=np.float32)

@@ -1,5 +1,7 @@
 """Read pickle and .npy files without running anything that they say."""
 
+from __future__ import annotations
+
 import copyreg
 import math
 import os
@@ -9,11 +11,11 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mute.datasets.papers.frames import frame_columns
 from mute.datasets.papers.standins import StandIn, StandInUnpickler
 from mute.errors import MuteError
+from mute.typing import Array
 
 __all__ = ["read_npy", "read_pickle"]
 
@@ -63,7 +65,7 @@ def read_pickle(path: str | os.PathLike[str]) -> Any:
         return _unpickled(file, path)
 
 
-def read_npy(path: str | os.PathLike[str], mmap: bool = True) -> NDArray[Any]:
+def read_npy(path: str | os.PathLike[str], mmap: bool = True) -> Array:
     """Read the array of a .npy file; nothing that the file says is run.
 
     Parameters
@@ -244,7 +246,7 @@ def _dtype(code: Any, state: Any) -> np.dtype[Any]:
     return np.dtype(code).newbyteorder(order)
 
 
-def _array(data: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
+def _array(data: Any, dtype: Any, shape: Any, order: Any) -> Array:
     """Make an array out of checked parts; numpy itself would believe them."""
     if not isinstance(dtype, np.dtype) or order not in ("C", "F"):
         raise MuteError("has an array without a proper dtype or order: fetch it again")

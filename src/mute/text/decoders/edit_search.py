@@ -16,6 +16,7 @@ from mute.text.decoders.decoder import Decoded, check_wanted, cosines
 from mute.text.decoders.edits import Costs, Edit, PricedEdits, Proposer, apply_edits
 from mute.text.decoders.language import Language, tokenise
 from mute.text.encoders.encoder import Encoder, TextsDone, check_texts, unit
+from mute.typing import Array, Json
 
 __all__ = ["EditSearch"]
 
@@ -145,11 +146,11 @@ class EditSearch:
         self._proposer = Proposer(language, vectors, Costs(*(getattr(self, name) for name in _COSTS)))
         return self
 
-    def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def state(self) -> tuple[dict[str, Array], Json]:
         """What a file keeps: arrays, and settings that can be written as JSON."""
         language = self._learnt().language
         names = json.dumps([language.words, language.forms], ensure_ascii=False).encode()
-        arrays: dict[str, NDArray[Any]] = {
+        arrays: dict[str, Array] = {
             "words": np.frombuffer(names, np.uint8),
             "pairs": language.pairs,
             "counts": language.counts,
@@ -160,7 +161,7 @@ class EditSearch:
         return arrays, {name: kind(getattr(self, name)) for name, kind in kinds.items()}
 
     @classmethod
-    def from_state(cls, encoder: Encoder, arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Self:
+    def from_state(cls, encoder: Encoder, arrays: dict[str, Array], meta: Json) -> Self:
         """The search that `state` described."""
         try:
             out = cls(encoder, **{name: meta[name] for name in _SETTINGS})

@@ -20,6 +20,7 @@ from mute.storage.container import read_arrays, write_arrays
 from mute.storage.files import sha256_of_file, write_atomically, write_json
 from mute.text.decoders.decoder import Decoded, check_wanted, cosines
 from mute.text.encoders.encoder import Encoder, TextsDone
+from mute.typing import Foreign, Json
 
 if TYPE_CHECKING:
     from mute.text.decoders.inverter_network import InverterNetwork
@@ -87,7 +88,7 @@ class Inverter:
         self,
         encoder: Encoder,
         network: InverterNetwork,
-        tokenizer: Any,
+        tokenizer: Foreign,
         quality: dict[str, float],
         *,
         steps: int = 5,
@@ -270,7 +271,7 @@ def require_packages(purpose: str, **extras: str) -> None:
             raise missing_extra(package, extra, purpose) from None
 
 
-def token_ids(tokenizer: Any, texts: list[str]) -> list[list[int]]:
+def token_ids(tokenizer: Foreign, texts: list[str]) -> list[list[int]]:
     """Token ids of the network: 0 ends a text, the ids of the tokenizer count from 1."""
     return [[token + 1 for token in one.ids] for one in tokenizer.encode_batch(texts)]
 
@@ -284,7 +285,7 @@ def _least_change_first(pool: list[_Candidate], source: str) -> None:
         pool.insert(0, best)
 
 
-def _read_about(place: Path) -> dict[str, Any]:
+def _read_about(place: Path) -> Json:
     try:
         about = json.loads((place / _ABOUT).read_bytes())
     except OSError as error:
@@ -302,7 +303,7 @@ def _read_about(place: Path) -> dict[str, Any]:
     return about
 
 
-def _read_parts(place: Path, about: dict[str, Any]) -> tuple[InverterNetwork, Any]:
+def _read_parts(place: Path, about: Json) -> tuple[InverterNetwork, Any]:
     """The network and the tokenizer of a folder; raises whatever is wrong with them."""
     import torch
     from tokenizers import Tokenizer

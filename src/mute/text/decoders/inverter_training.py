@@ -26,6 +26,7 @@ from mute.text.decoders.language import Language, Token, begins, tokenise
 from mute.text.encoders.encoder import Encoder, Stages, check_texts, counted, hash_texts
 from mute.text.encoders.encoding import encode, forget
 from mute.text.evaluation.metrics import bleu
+from mute.typing import Foreign, Json
 
 if TYPE_CHECKING:
     from mute.text.decoders.inverter_network import InverterNetwork
@@ -212,7 +213,7 @@ class _Corpus:
     train: NDArray[np.int64]
     held_out: NDArray[np.int64]
     n_too_long: int
-    tokenizer: Any
+    tokenizer: Foreign
 
 
 def _prepare(
@@ -541,7 +542,7 @@ class _Training:
     def _resume(self) -> None:
         import torch
 
-        parts: dict[str, dict[str, Any]] = {"network": {}, "adam": {}, "drafts": {}}
+        parts: dict[str, Json] = {"network": {}, "adam": {}, "drafts": {}}
         try:
             metadata, arrays = read_arrays(self._checkpoint, "the checkpoint of a training")
             self.state = _State(**json.loads(metadata["state"]))
@@ -549,7 +550,7 @@ class _Training:
                 part, _, rest = name.partition(".")
                 parts[part][rest] = torch.from_numpy(array)
             self._network.load_state_dict(parts["network"])
-            moments: dict[int, dict[str, Any]] = {}
+            moments: dict[int, Json] = {}
             for name, value in parts["adam"].items():
                 at, _, what = name.partition(".")
                 moments.setdefault(int(at), {})[what] = value

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from mute.errors import MuteError
 from mute.text.decoders.decoder import Decoded, check_wanted
 from mute.text.encoders.encoder import Encoder, TextsDone, check_texts, unit
+from mute.typing import Array, Json
 
 __all__ = ["Retrieval"]
 
@@ -111,7 +112,7 @@ class Retrieval:
         array = np.array(pairs, np.int64).reshape(-1, 2)
         return array[:, 0], array[:, 1]
 
-    def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def state(self) -> tuple[dict[str, Array], Json]:
         """What a file keeps: the texts as UTF-8 with where each begins, and the directions."""
         raw = [text.encode() for text in self.texts]
         offsets = np.cumsum([0, *map(len, raw)], dtype=np.int64)
@@ -119,7 +120,7 @@ class Retrieval:
         return {"letters": letters, "offsets": offsets, "directions": self.directions}, {}
 
     @classmethod
-    def from_state(cls, encoder: Encoder, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
+    def from_state(cls, encoder: Encoder, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
         """What `state` gave, checked."""
         letters, offsets, directions = found = [arrays[name] for name in ("letters", "offsets", "directions")]
         kinds = [(np.dtype(np.uint8), 1), (np.dtype(np.int64), 1), (np.dtype(np.float16), 2)]

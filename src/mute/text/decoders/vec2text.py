@@ -20,6 +20,7 @@ from mute.errors import MuteError
 from mute.rows.validation import check_whole_number
 from mute.text.decoders.decoder import Decoded, check_wanted, cosines
 from mute.text.encoders.encoder import Encoder
+from mute.typing import Classifier, Foreign
 
 __all__ = ["LicenceNotice", "Vec2Text"]
 
@@ -125,7 +126,7 @@ class Vec2Text:
         )
 
 
-def _load(package: Any, model: Any) -> Any:
+def _load(package: Foreign, model: Classifier) -> Any:
     folders = [Path(part) for part in model] if isinstance(model, tuple) else [Path(model) / part for part in _PARTS]
     if len(folders) != 2:
         raise MuteError(f"vec2text has two models, {' and '.join(_PARTS)}; {len(folders)} folders were given")

@@ -9,6 +9,7 @@ from typing import Any
 
 from mute.errors import MuteError, missing_extra
 from mute.text.encoders.weights import KINDS, Architecture
+from mute.typing import Json
 
 __all__ = ["Folder", "why_not"]
 
@@ -93,7 +94,7 @@ class Folder:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Json:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mute.errors import missing_extra
 from mute.text.encoders.weights import KINDS, Architecture
+from mute.typing import Array, Foreign, Setting
 
 __all__ = ["build_graph"]
 
@@ -68,12 +69,12 @@ def build_graph(
 class _Graph:
     """Nodes and constants of a graph under construction; values are known by their names."""
 
-    def __init__(self, onnx: Any, weights: Mapping[str, NDArray[np.float32]]) -> None:
+    def __init__(self, onnx: Foreign, weights: Mapping[str, NDArray[np.float32]]) -> None:
         self.onnx, self.weights = onnx, weights
         self.nodes: list[Any] = []
-        self.constants: dict[str, NDArray[Any]] = {}
+        self.constants: dict[str, Array] = {}
 
-    def node(self, kind: str, inputs: list[str], name: str = "", **more: Any) -> str:
+    def node(self, kind: str, inputs: list[str], name: str = "", **more: Setting) -> str:
         name = name or f"{kind}_{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(kind, inputs, [name], name, **more))
         return name

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from mute.errors import MuteError, missing_extra
 from mute.text.evaluation.token_matching import BertScore, bertscore
 from mute.text.evaluation.words import GENDER, check_pairs, check_some, title_words
+from mute.typing import Json, LabelsLike
 
 __all__ = [
     "BertScore",
@@ -236,11 +237,11 @@ def substitution_rate(
     return SubstitutionRate(float(marked.sum()) / len(given), with_markers, int(marked.size), shares)
 
 
-def _meanings(words: Mapping[Any, Iterable[str]]) -> dict[str, Any]:
+def _meanings(words: Mapping[Any, Iterable[str]]) -> Json:
     """The label of each word, in lower case."""
     if not isinstance(words, Mapping):
         raise MuteError(f"words must map each label to its words, not be of type {type(words).__name__}")
-    out: dict[str, Any] = {}
+    out: Json = {}
     for label, some in words.items():
         for word in _word_set(some, f"the words of {label!r}"):
             if out.setdefault(word, label) != label:
@@ -256,7 +257,7 @@ def _word_set(words: Iterable[str], what: str) -> set[str]:
     return {word.lower() for word in found}
 
 
-def _targets(targets: Any, n: int, labels: set[Any]) -> list[Any]:
+def _targets(targets: LabelsLike, n: int, labels: set[Any]) -> list[Any]:
     one = isinstance(targets, str) or not isinstance(targets, Iterable)
     wanted = [targets] * n if one else list(targets)
     if len(wanted) != n:

@@ -15,6 +15,7 @@ from mute.text.decoders.decoder import cosines
 from mute.text.encoders.encoder import Encoder, Stages, check_texts
 from mute.text.evaluation.metrics import bertscore, bleu, edit_distance, rouge, substitution_rate
 from mute.text.evaluation.words import GENDER
+from mute.typing import Json, Label, LabelsLike
 
 __all__ = ["COLUMNS", "Evaluation", "evaluate_texts", "score_texts"]
 
@@ -52,7 +53,7 @@ class Evaluation:
         The encoder of embeddings, cosines and BERTScore.
     """
 
-    rows: list[dict[str, Any]]
+    rows: list[Json]
     counterfactuals: Counterfactuals
     references: list[str]
     cosines: NDArray[np.float32]
@@ -62,7 +63,7 @@ class Evaluation:
         """The rows of the n texts farthest from their references, the farthest first."""
         return [int(row) for row in np.argsort(self.cosines, kind="stable")[:n]]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Everything but the embeddings, for JSON."""
         found = self.counterfactuals
         texts = [
@@ -85,9 +86,9 @@ def evaluate_texts(
     model: TextCounterfactual,
     sources: Sequence[str],
     references: Sequence[str],
-    to: Any,
+    to: Label,
     *,
-    concept: Any = None,
+    concept: LabelsLike = None,
     words: _Words | None = None,
     progress: Stages | None = None,
 ) -> Evaluation:
@@ -136,12 +137,12 @@ def score_texts(
     texts: Sequence[str],
     sources: Sequence[str],
     references: Sequence[str],
-    to: Any,
+    to: Label,
     encoder: Encoder,
     *,
-    concept: Any = None,
+    concept: LabelsLike = None,
     words: _Words | None = None,
-) -> tuple[dict[str, dict[str, Any]], NDArray[np.float32]]:
+) -> tuple[dict[str, Json], NDArray[np.float32]]:
     """Compare texts, however they were made, with references.
 
     Parameters
@@ -196,9 +197,7 @@ def _word_lists(words: _Words | None, labels: list[Any]) -> _Words | None:
     return words
 
 
-def _figures(
-    texts: list[str], sources: list[str], references: list[str], to: list[Any], words: _Words | None
-) -> dict[str, Any]:
+def _figures(texts: list[str], sources: list[str], references: list[str], to: list[Any], words: _Words | None) -> Json:
     """The figures that need no encoder."""
     overlap = rouge(texts, references)
     rate = None if words is None else substitution_rate(texts, to, words)
