@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from mute.errors import MuteError, WeakResultWarning
-from mute.typing import Json, Method
+from mute.typing import Array, Json, Label, Method
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from mute.tables import Matrix
 
 __all__ = [
     "INPUTS", "INTERRUPTED", "Concept", "EncoderName", "Labels", "Model", "Quiet", "Rows", "Seed", "Settings",
@@ -205,7 +207,7 @@ def parse_settings(pairs: list[str] | None) -> Json:
     return settings
 
 
-def load_eraser(model: Path, threads: int | None = None) -> Any:
+def load_eraser(model: Path, threads: int | None = None) -> Method:
     """The eraser of a model file."""
     import mute
 
@@ -232,13 +234,13 @@ def open_with_labels(x: str, *specs: str | None) -> tuple[Any, ...]:
     return matrix, *labels
 
 
-def check_columns(x: str, matrix: Any, eraser: Method) -> None:
+def check_columns(x: str, matrix: Matrix, eraser: Method) -> None:
     """Refuse rows that have another width than the training rows."""
     if matrix.shape[1] != eraser.n_features_in_:
         raise MuteError(f"{x} has {matrix.shape[1]} columns, the model was fitted on {eraser.n_features_in_}")
 
 
-def label_of(classes: Any, text: Any, name: str) -> Any:
+def label_of(classes: Array, text: object, name: str) -> Label:
     """The label of a model that `text` spells, whatever the type of the label."""
     for label in classes.tolist():
         if str(label) == str(text):
@@ -260,7 +262,7 @@ def print_summary(out: Console, eraser: Method) -> None:
         out.print("no router: the model requires labels to erase")
 
 
-def print_fidelity(out: Console, copy: Any) -> None:
+def print_fidelity(out: Console, copy: Method) -> None:
     """Print how close a distilled copy comes to its teacher on held-out rows; nothing for other models."""
     if not hasattr(copy, "teacher"):
         return

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mute.cli import console
 from mute.errors import MuteError, missing_extra
-from mute.typing import Method
+from mute.typing import Classifier, Method
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -99,11 +99,11 @@ def _print_adversaries(
 
     from mute.evaluation.adversaries import PANEL, Adversary, Features, attack
 
-    def network(X: NDArray, z: NDArray, seed: int) -> Any:
+    def network(X: NDArray, z: NDArray, seed: int) -> Classifier:
         # Twenty epochs are the paper's setting for its probe.
         return MLPClassifier(max_iter=20, early_stopping=True, random_state=seed).fit(X, z)
 
-    def trees(X: NDArray, z: NDArray, seed: int) -> Any:
+    def trees(X: NDArray, z: NDArray, seed: int) -> Classifier:
         return HistGradientBoostingClassifier(max_iter=60, max_features=0.3, random_state=seed).fit(X, z)
 
     sources = {"training words": (train, erased["train"]), "other words": (extra, erased["extra"])}

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mute.cli import console
 from mute.errors import MuteError
 from mute.typing import Json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mute.evaluation.compare import Comparison
 
 __all__ = ["EXIT_CODES", "commands"]
 
@@ -130,7 +135,7 @@ def _panel(adversaries: str, max_leak: float, most_rows: int) -> Json:
     return {"adversaries": names, "max_leak": max_leak, "most_rows": most_rows}
 
 
-def _print_comparison(out: Any, found: Any) -> None:
+def _print_comparison(out: Console, found: Comparison) -> None:
     heads = {
         "method": "method", "verdict": "verdict", "fresh": "unseen", "paper": "paper", "bits_read": "bits", "r2": "R²",
         "neighbours_1pc": "near", "task_accuracy": "task", "tpr_rms": "gap", "fit_seconds": "fit s",
@@ -138,7 +143,7 @@ def _print_comparison(out: Any, found: Any) -> None:
     rows = found.rows()
     shown = [name for name in heads if any(row[name] is not None for row in rows)]
 
-    def cell(name: str, value: Any) -> str:
+    def cell(name: str, value: object) -> str:
         if value is None or isinstance(value, str):
             return value or "-"
         return f"{value:.1f}" if name == "fit_seconds" else f"{value:.3f}"

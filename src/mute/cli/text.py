@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mute.text import Counterfactuals, TextCounterfactual
+    from mute.text.evaluation.scoring import Evaluation
+    from mute.typing import Array
 
 __all__ = ["commands"]
 
@@ -241,7 +244,7 @@ def _check_folder(output: Path) -> None:
         raise MuteError(f"cannot write to {output}: a file is there, so give the name of a folder")
 
 
-def _sample(rows: int | None, seed: int, *columns: Any) -> tuple[Any, ...]:
+def _sample(rows: int | None, seed: int, *columns: Sequence[Any] | Array) -> tuple[Any, ...]:
     """At most `rows` rows of each column, drawn at random and kept in order."""
     import numpy as np
 
@@ -249,7 +252,9 @@ def _sample(rows: int | None, seed: int, *columns: Any) -> tuple[Any, ...]:
     if rows is None or rows >= n:
         return columns
     chosen = np.sort(np.random.default_rng(seed).choice(n, rows, replace=False))
-    return tuple(column[chosen] if hasattr(column, "dtype") else [column[i] for i in chosen] for column in columns)
+    return tuple(
+        column[chosen] if isinstance(column, np.ndarray) else [column[i] for i in chosen] for column in columns
+    )
 
 
 def _load_mover(model: Path, encoder: str | None, inverter: Path | None) -> TextCounterfactual:
@@ -281,7 +286,7 @@ def _print_texts(out: Console, found: Counterfactuals) -> None:
 
 
 def _write_evaluation(
-    folder: Path, found: Any, table: list[dict[str, str]], model: TextCounterfactual, name: str, seconds: float
+    folder: Path, found: Evaluation, table: list[dict[str, str]], model: TextCounterfactual, name: str, seconds: float
 ) -> None:
     """Write results.json, and a gallery with the worst cases first."""
     from dataclasses import replace

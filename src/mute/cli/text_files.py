@@ -20,7 +20,7 @@ from mute.tables.columns import check_unique, delimited_rows, import_arrow
 from mute.tables.readers import pick, readable
 from mute.tables.specs import locate
 from mute.text import Counterfactuals
-from mute.typing import Array
+from mute.typing import Array, Label
 
 __all__ = [
     "check_output", "labels_for", "one_line", "read_concept", "read_corpus", "read_texts", "read_words", "write_texts",
@@ -76,7 +76,7 @@ def _check_values(spec: str, values: Sequence[Any], is_fine: Callable[[Any], boo
             )
 
 
-def labels_for(classes: Array, path: Path, given: str, name: str) -> Any:
+def labels_for(classes: Array, path: Path, given: str, name: str) -> Label | list[Label]:
     """One label of the model for all texts, or a list of labels from a column of the table."""
     if given in map(str, classes):
         return label_of(classes, given, name)

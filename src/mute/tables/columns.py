@@ -17,7 +17,7 @@ from mute.errors import MuteError, missing_extra
 from mute.rows.matrix import Matrix, NoRowsError
 from mute.rows.validation import listed
 from mute.tables.readers import pick, readable
-from mute.typing import Array, Json
+from mute.typing import Array, Foreign, Json
 
 __all__ = ["DelimitedMatrix", "ParquetMatrix", "check_unique", "delimited_rows", "import_arrow"]
 
@@ -89,7 +89,7 @@ class ParquetMatrix(Matrix):
         dtype = np.dtype(np.float32 if single else np.float64)
         super().__init__(path, (n_rows, width), dtype, None if self._list else names)
 
-    def _list_width(self, kind: Any) -> int:
+    def _list_width(self, kind: Foreign) -> int:
         if import_arrow().types.is_fixed_size_list(kind):
             return int(kind.list_size)
         for _, batch in self._batches(1):
@@ -123,7 +123,7 @@ class ParquetMatrix(Matrix):
                 block[:, at] = column.to_numpy(zero_copy_only=False)
             yield block
 
-    def _list_block(self, start: int, column: Any) -> Array:
+    def _list_block(self, start: int, column: Foreign) -> Array:
         name, width = self._names[0], self.shape[1]
         lengths = column.value_lengths().to_numpy(zero_copy_only=False)
         ragged = np.flatnonzero(lengths != width)
@@ -163,7 +163,7 @@ def delimited_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             yield reader.line_num, fields
 
 
-def import_arrow(purpose: str = "reading a .parquet file") -> Any:
+def import_arrow(purpose: str = "reading a .parquet file") -> Foreign:
     """Import ``pyarrow`` with its ``parquet``, or raise an error that names its extra."""
     try:
         # By name, because pyarrow has no types, and may be absent where types are checked.
@@ -231,16 +231,16 @@ def _is_number(text: str) -> bool:
     return "_" not in text
 
 
-def _not_numeric(path: Path, name: str, found: Any) -> MuteError:
+def _not_numeric(path: Path, name: str, found: object) -> MuteError:
     return MuteError(f"{path}: column {name!r} is {found}, which is not numeric; select numeric columns")
 
 
-def _is_list(kind: Any) -> bool:
+def _is_list(kind: Foreign) -> bool:
     types = import_arrow().types
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def _is_numeric(kind: Any) -> bool:
+def _is_numeric(kind: Foreign) -> bool:
     types = import_arrow().types
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
