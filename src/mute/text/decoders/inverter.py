@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from difflib import SequenceMatcher
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -42,6 +42,9 @@ class _Candidate:
     score: float
     text: str
     embedding: NDArray[np.float32]
+
+
+_Pool = list[_Candidate]  # the nearest texts of a row, the nearest first
 
 
 class Inverter:
@@ -136,7 +139,7 @@ class Inverter:
         return self._write(wanted, None, None, beam)
 
     def _decode(self, wanted: NDArray[np.float32], sources: list[str] | None) -> list[_Candidate]:
-        pools: list[list[_Candidate]] = [[] for _ in wanted]
+        pools: list[_Pool] = [[] for _ in wanted]
         begun = self.guess(wanted, self.beam) if sources is None else [[text] for text in sources]
         self._absorb(pools, wanted, begun, sources)
         corrected: list[set[str]] = [set() for _ in wanted]
@@ -171,17 +174,13 @@ class Inverter:
         return [texts[row * beam : (row + 1) * beam] for row in range(len(found))]
 
     def _absorb(
-        self,
-        pools: list[list[_Candidate]],
-        wanted: NDArray[np.float32],
-        found: Sequence[Sequence[str]],
-        sources: Sequence[str] | None,
+        self, pools: list[_Pool], wanted: NDArray[np.float32], found: list[list[str]], sources: list[str] | None
     ) -> None:
         """Add the texts found to the pools and keep the nearest."""
-        new = []
-        for row, texts in enumerate(found):
-            known = {one.text for one in pools[row]}
-            new += [(row, text) for text in dict.fromkeys(texts) if text not in known]
+        known = [{one.text for one in pool} for pool in pools]
+        new = [
+            (row, text) for row, texts in enumerate(found) for text in dict.fromkeys(texts) if text not in known[row]
+        ]
         if not new:
             return
         unique = list(dict.fromkeys(text for _, text in new))
@@ -243,10 +242,10 @@ class Inverter:
         about = _read_about(place)
         theirs = about["encoder"]
         if encoder.fingerprint is None or encoder.fingerprint != theirs["fingerprint"]:
+            mine, other = (str(mark)[:12] for mark in (theirs["fingerprint"], encoder.fingerprint))
             raise MuteError(
-                f"the inverter of {place} was trained for the encoder {theirs['name']} with fingerprint "
-                f"{str(theirs['fingerprint'])[:12]}, not for {encoder.name} with {str(encoder.fingerprint)[:12]}: "
-                "load the encoder it was trained for, with the same pooling and max_tokens"
+                f"the inverter of {place} was trained for the encoder {theirs['name']} ({mine}), not for {encoder.name} "
+                f"({other}): load that encoder, with the same pooling and max_tokens"
             )
         try:
             network, tokenizer = _read_parts(place, about)
@@ -257,9 +256,8 @@ class Inverter:
         except Exception as error:
             # Broad on purpose: tokenizers, safetensors and torch each raise their own types.
             raise MuteError(f"the inverter of {place} is damaged ({error}): train it again") from error
-        steps = about["steps"] if steps is None else steps
-        beam = about["beam"] if beam is None else beam
-        return cls(encoder, network, tokenizer, dict(about["quality"]), steps=steps, beam=beam)
+        chosen = {"steps": about["steps"] if steps is None else steps, "beam": about["beam"] if beam is None else beam}
+        return cls(encoder, network, tokenizer, about["quality"], **chosen)
 
 
 def require_packages(purpose: str, **extras: str) -> None:
@@ -276,7 +274,7 @@ def token_ids(tokenizer: Foreign, texts: list[str]) -> list[list[int]]:
     return [[token + 1 for token in one.ids] for one in tokenizer.encode_batch(texts)]
 
 
-def _least_change_first(pool: list[_Candidate], source: str) -> None:
+def _least_change_first(pool: _Pool, source: str) -> None:
     """Encoders that ignore capitals make several texts equally near: put the one most like the source first."""
     equal = [one for one in pool if one.score > pool[0].score - _ROUNDING]
     if len(equal) > 1:
@@ -303,7 +301,7 @@ def _read_about(place: Path) -> Json:
     return about
 
 
-def _read_parts(place: Path, about: Json) -> tuple[InverterNetwork, Any]:
+def _read_parts(place: Path, about: Json) -> tuple[InverterNetwork, Foreign]:
     """The network and the tokenizer of a folder; raises whatever is wrong with them."""
     import torch
     from tokenizers import Tokenizer

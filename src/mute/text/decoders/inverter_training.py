@@ -461,9 +461,7 @@ class _Training:
         batches += [(False, rows) for rows in _by_length(some, self._lengths[some], size, rng)]
         return [batches[at] for at in rng.permutation(len(batches))]
 
-    def _examples(
-        self, rows: NDArray[np.int64], draft_ids: list[list[int]] | None
-    ) -> tuple[Request, list[list[int]]]:
+    def _examples(self, rows: NDArray[np.int64], draft_ids: list[list[int]] | None) -> tuple[Request, list[list[int]]]:
         """What to write texts for, and these texts; rows are those of the drafts, or of the corpus without drafts."""
         import torch
 
