@@ -244,8 +244,8 @@ class Inverter:
         if encoder.fingerprint is None or encoder.fingerprint != theirs["fingerprint"]:
             mine, other = (str(mark)[:12] for mark in (theirs["fingerprint"], encoder.fingerprint))
             raise MuteError(
-                f"the inverter of {place} was trained for the encoder {theirs['name']} ({mine}), not for {encoder.name} "
-                f"({other}): load that encoder, with the same pooling and max_tokens"
+                f"the inverter of {place} was trained for the encoder {theirs['name']} ({mine}), not for "
+                f"{encoder.name} ({other}): load that encoder, with the same pooling and max_tokens"
             )
         try:
             network, tokenizer = _read_parts(place, about)

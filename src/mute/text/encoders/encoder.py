@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -11,33 +10,29 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from mute.errors import MuteError, missing_extra
 from mute.rows.threads import for_each, resolve_threads
 from mute.rows.validation import check_whole_number
 from mute.storage.cache import ENCODER_FILES, cached_folder
-from mute.text.encoders.folders import Folder, why_not
+from mute.text.encoders.folders import Folder, hash_of, why_not
 from mute.text.encoders.transformer import build_graph
 from mute.text.encoders.weights import read_weights
+from mute.typing import Foreign
 
 __all__ = [
-    "Encoder",
-    "FunctionEncoder",
-    "Stages",
-    "TextsDone",
-    "check_texts",
-    "counted",
-    "hash_texts",
-    "load_encoder",
-    "unit",
+    "Encoder", "EncoderLike", "FunctionEncoder", "Stages", "TextsDone", "as_encoder", "check_texts", "counted",
+    "hash_texts", "load_encoder", "unit",
 ]  # fmt: skip
 
 TextsDone = Callable[[int, int], object]
 Stages = Callable[[str, float], None]
+_Function = Callable[[list[str]], ArrayLike]
+EncoderLike: TypeAlias = "Encoder | str | os.PathLike[str] | _Function"
 _Keep = Callable[[NDArray[np.intp], NDArray[np.float32]], None]
 
 # Encoders that `mute data prepare` fetches.
@@ -51,7 +46,7 @@ _TOKENISED = 4096
 
 
 def load_encoder(
-    spec: str | os.PathLike[str] | Callable[[list[str]], Any],
+    spec: str | os.PathLike[str] | _Function,
     *,
     pooling: str | None = None,
     max_tokens: int | None = None,
@@ -99,6 +94,11 @@ def load_encoder(
     if reason is None:
         return _OnnxEncoder(Folder(folder, pooling, max_tokens, normalise), name or str(spec))
     return _SentenceTransformer(os.fspath(spec), reason, pooling, max_tokens, normalise, name)
+
+
+def as_encoder(given: EncoderLike) -> Encoder:
+    """An encoder as it is, or what `load_encoder` makes of anything else."""
+    return given if isinstance(given, Encoder) else load_encoder(given)
 
 
 class Encoder(ABC):
@@ -266,7 +266,7 @@ class _OnnxEncoder(Encoder):
         return ids, marks
 
 
-def _session(folder: Folder) -> Any:
+def _session(folder: Folder) -> Foreign:
     try:
         import onnxruntime
     except ImportError:
@@ -301,14 +301,14 @@ def _threads() -> int:
 class FunctionEncoder(Encoder):
     """A function of the user's."""
 
-    def __init__(self, function: Callable[[list[str]], Any], name: str | None, normalise: bool) -> None:
+    def __init__(self, function: _Function, name: str | None, normalise: bool) -> None:
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
         self.dimension: int | None = None
         self._function, self._named, self._normalise = function, name is not None, normalise
 
     @property
     def fingerprint(self) -> str | None:
-        return _hash(["function", self.name, self._normalise]) if self._named else None
+        return hash_of(["function", self.name, self._normalise]) if self._named else None
 
     def _encode(self, texts: list[str], batch_size: int, progress: TextsDone) -> NDArray[np.float32]:
         parts = []
@@ -367,7 +367,7 @@ class _SentenceTransformer(Encoder):
         for name, tensor in self._model.state_dict().items():
             state.update(name.encode())
             state.update(tensor.detach().cpu().float().numpy().tobytes())
-        return _hash(["sentence-transformers", self._spec, str(self._model), state.hexdigest(), self._normalise])
+        return hash_of(["sentence-transformers", self._spec, str(self._model), state.hexdigest(), self._normalise])
 
     def _encode(self, texts: list[str], batch_size: int, progress: TextsDone) -> NDArray[np.float32]:
         rows = self._model.encode(texts, batch_size=batch_size, show_progress_bar=False)
@@ -408,7 +408,3 @@ def unit(rows: NDArray[np.floating]) -> NDArray[np.float32]:
     """Rows at length 1; those of zeros stay."""
     lengths = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True))
     return (rows / np.maximum(lengths, 1e-12)).astype(np.float32)
-
-
-def _hash(parts: list[Any]) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
