@@ -270,10 +270,9 @@ class _Search:
 
     def _new(self, parent: _State, change: PricedEdits) -> list[_New]:
         text = apply_edits(parent.text, change.edits, self._by._learnt().language)
-        if text in self._tried:
-            return []
+        new = [] if text in self._tried else [(text, parent, change)]
         self._tried.add(text)
-        return [(text, parent, change)]
+        return new
 
     def add(self, text: str, embedding: NDArray[np.float32], parent: _State, change: PricedEdits) -> None:
         """Take note of a candidate that has been encoded."""

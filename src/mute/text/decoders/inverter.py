@@ -111,25 +111,16 @@ class Inverter:
     def decode(
         self, embeddings: ArrayLike, sources: Sequence[str] | None = None, *, progress: TextsDone | None = None
     ) -> Decoded:
-        """Find a text for each embedding.
+        """Find a text for each embedding (n, D), from its source if there is one; else the network guesses.
 
-        Parameters
-        ----------
-        embeddings : array-like of shape (n, D)
-        sources : sequence of n str, optional
-            Texts to start from; without them the network guesses.
-        progress : function (rows done, rows in all), optional
-
-        Returns
-        -------
-        Decoded
-            Each row by itself: neither the order nor the number of the other rows matters, up to rounding.
+        `progress` gets rows done and rows in all. Neither the order nor the number of the other rows matters to a row,
+        up to rounding.
         """
         wanted, given = check_wanted(embeddings, sources, self.encoder)
         best: list[_Candidate] = []
         for start in range(0, len(wanted), _ROWS):
             part = slice(start, start + _ROWS)
-            best += self._decode(wanted[part], given[part] if given is not None else None)
+            best += self._decode(wanted[part], None if given is None else given[part])
             if progress is not None:
                 progress(len(best), len(wanted))
         return Decoded([one.text for one in best], np.array([one.score for one in best], np.float32))
@@ -228,14 +219,9 @@ class Inverter:
         ----------
         folder : path
         encoder : Encoder
-            The encoder that the inverter was trained for.
+            The encoder that the inverter was trained for; another one is refused.
         steps, beam : int, optional
             By default the values it was saved with.
-
-        Raises
-        ------
-        MuteError
-            If a file is missing or damaged, or the encoder is another one.
         """
         require_packages("decoding with an inverter")
         place = Path(folder)

@@ -100,20 +100,17 @@ def train_inverter(
         Embeddings of the texts, if they are known.
     vocabulary : int, default=4000
         Sub-word tokens. Twice as many make texts a ninth shorter and a step a quarter dearer.
-    width, layers, heads : int
-        Sizes of the transformer.
-    max_tokens : int, default=64
-        The longest text that is learned and can be written.
+    width, layers, heads, max_tokens : int, default=192, 2, 4 and 64
+        Sizes of the transformer, and the longest text that is learned and can be written.
     minutes : float, optional
         How long to train; `epochs` is ignored then. Encoding before and judging after come on top.
     epochs : int, default=8
         Passes over the texts to learn guessing, and passes over the drafts of each round.
     rounds, pairs : int, default=1 and 40000
         How often drafts are made anew, and most drafts in a round.
-    batch_size : int, default=32
+    batch_size, random_state : int, default=32 and 0
     learning_rate : float, default=2e-3
         The highest of AdamW's; it warms up and falls with a cosine in each stage.
-    random_state : int, default=0
     progress : function (stage, share done of it), optional
         The stages are "encoding", "guessing", "drafting", "correcting" and "judging".
 
@@ -220,12 +217,7 @@ class _Corpus(NamedTuple):
 
 
 def _prepare(
-    given: list[str],
-    encoder: Encoder,
-    embeddings: ArrayLike | None,
-    home: Path,
-    command: SimpleNamespace,
-    report: Stages,
+    given: list[str], encoder: Encoder, known: ArrayLike | None, home: Path, command: SimpleNamespace, report: Stages
 ) -> _Corpus:
     unique = [text for text in dict.fromkeys(given) if text]
     tokenizer = _tokenizer(home / "tokenizer.json", unique, command.vocabulary)
@@ -237,14 +229,14 @@ def _prepare(
             f"{n} of {len(given)} texts are unique, not empty and of at most {command.max_tokens} tokens; "
             f"training needs {_FEWEST}: give more texts, or raise max_tokens"
         )
-    if embeddings is None:
-        known = encode(texts, encoder, cache=home / _EMBEDDINGS, progress=counted(report, "encoding"))
+    if known is None:
+        rows = encode(texts, encoder, cache=home / _EMBEDDINGS, progress=counted(report, "encoding"))
     else:
-        rows = {text: row for row, text in reversed([*enumerate(given)])}
-        known = _checked(embeddings, given, encoder)[[rows[text] for text in texts]]
+        first = {text: row for row, text in reversed([*enumerate(given)])}
+        rows = _checked(known, given, encoder)[[first[text] for text in texts]]
     order = np.random.default_rng([command.random_state, 2**32]).permutation(n)
     held_out, train = (np.sort(part) for part in np.split(order, [min(_HELD_OUT, n // 10)]))
-    return _Corpus(texts, list(short.values()), known, train, held_out, len(unique) - n, tokenizer)
+    return _Corpus(texts, list(short.values()), rows, train, held_out, len(unique) - n, tokenizer)
 
 
 def _checked(embeddings: ArrayLike, texts: list[str], encoder: Encoder) -> NDArray[np.float32]:
@@ -471,21 +463,19 @@ class _Training:
         wanted, answers = self._corpus.embeddings[texts], [self._corpus.ids[row] for row in texts]
         if draft_ids is None:
             return Request(torch.tensor(wanted)), answers
+        # Half of the embeddings get noise.
+        state = self.state
+        rng = np.random.default_rng([self._command.random_state, state.stage, state.turn, state.batch])
+        strength = np.maximum(rng.uniform(-_BLUR, _BLUR, (len(wanted), 1)), 0.0) * self._network.scale.item()
+        blurred = np.asarray(wanted + strength * rng.standard_normal(wanted.shape), np.float32)
         reached = torch.tensor(self._drafts.reached[rows])
-        return Request(torch.tensor(self._blurred(wanted)), [draft_ids[row] for row in rows], reached), answers
+        return Request(torch.tensor(blurred), [draft_ids[row] for row in rows], reached), answers
 
     def _loss(self, request: Request, texts: list[list[int]]) -> Tensor:
         loss, _ = self._network.loss(request, texts)
         if not math.isfinite(loss.item()):
             raise MuteError(f"training diverged: the loss became {loss.item()}; lower the learning rate")
         return loss
-
-    def _blurred(self, wanted: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The embeddings, half of them with noise."""
-        state = self.state
-        rng = np.random.default_rng([self._command.random_state, state.stage, state.turn, state.batch])
-        strength = np.maximum(rng.uniform(-_BLUR, _BLUR, (len(wanted), 1)), 0.0) * self._network.scale.item()
-        return np.asarray(wanted + strength * rng.standard_normal(wanted.shape), np.float32)
 
     def _draft(self, end: float) -> None:
         """Make the drafts of a round, block by block."""

@@ -47,17 +47,15 @@ def build_graph(
     graph = _Graph(onnx, weights)
     states = graph.node("Identity", [_layers(graph, arch)], name="tokens")
     graph.node("Identity", [_pooled(graph, states, pooling, normalise)], name="embeddings")
+    texts = ["texts", "length"]
+    inputs = [info("ids", kinds.INT64, texts), info("mask", kinds.FLOAT, texts)]
+    outputs = [
+        info("embeddings", kinds.FLOAT, ["texts", arch.width]),
+        info("tokens", kinds.FLOAT, [*texts, arch.width]),
+    ]
+    constants = [graph.declared(name) for name in graph.constants]
     model = helper.make_model(
-        helper.make_graph(
-            graph.nodes,
-            arch.kind,
-            [info("ids", kinds.INT64, ["texts", "length"]), info("mask", kinds.FLOAT, ["texts", "length"])],
-            [
-                info("embeddings", kinds.FLOAT, ["texts", arch.width]),
-                info("tokens", kinds.FLOAT, ["texts", "length", arch.width]),
-            ],
-            [graph.declared(name) for name in graph.constants],
-        ),
+        helper.make_graph(graph.nodes, arch.kind, inputs, outputs, constants),
         producer_name="mute",
         opset_imports=[helper.make_opsetid("", _OPSET)],
         ir_version=_IR_VERSION,

@@ -26,19 +26,9 @@ KINDS: dict[str, tuple[str, ...]] = {
 class Architecture:
     """The sizes of an encoder, out of the content of its ``config.json`` at `where`.
 
-    Attributes
-    ----------
-    kind : {"bert", "mpnet"}
-    width, depth, heads, inner, positions, vocabulary : int
-        Hidden size, layers, attention heads, size of the feed-forward part, rows of the table of positions, words.
-    buckets, types : int
-        Buckets of relative positions (MPNet), types of tokens (BERT).
-    padding : int
-        Id of the padding token.
-    epsilon : float
-        Of the LayerNorms.
-    max_tokens : int
-        Longest text, in tokens.
+    MPNet has `buckets` of relative positions, BERT has `types` of tokens; the other kind has 0 of them. `positions` are
+    the rows of the table of positions, `padding` is an id, `epsilon` that of the LayerNorms, `max_tokens` the longest
+    text.
     """
 
     def __init__(self, config: Json, where: Path) -> None:
