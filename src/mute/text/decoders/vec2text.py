@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from mute.errors import MuteError
 from mute.rows.validation import check_whole_number
 from mute.text.decoders.decoder import Decoded, check_wanted, cosines
-from mute.text.encoders.encoder import Encoder
+from mute.text.encoders.encoder import Encoder, first_line
 from mute.typing import Foreign
 
 __all__ = ["LicenceNotice", "Vec2Text"]
@@ -135,8 +135,7 @@ def _load(package: Foreign, model: _Path | tuple[_Path, ...]) -> Foreign:
         return package.load_corrector(*(kind.from_pretrained(str(at), use_safetensors=True) for kind, at in pairs))
     except Exception as error:
         # Broad on purpose: files, settings and torch each raise their own types.
-        why = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise MuteError(f"vec2text cannot load {' and '.join(map(str, folders))} ({why})") from error
+        raise MuteError(f"vec2text cannot load {' and '.join(map(str, folders))} ({first_line(error)})") from error
 
 
 def _give_notice() -> None:

@@ -26,7 +26,7 @@ from mute.typing import Foreign
 
 __all__ = [
     "Encoder", "EncoderLike", "FunctionEncoder", "Stages", "TextsDone", "as_encoder", "check_texts", "counted",
-    "hash_texts", "load_encoder", "unit",
+    "first_line", "hash_texts", "load_encoder", "unit",
 ]  # fmt: skip
 
 TextsDone = Callable[[int, int], object]
@@ -93,7 +93,11 @@ def load_encoder(
     reason = why_not(folder, pooling)
     if reason is None:
         return _OnnxEncoder(Folder(folder, pooling, max_tokens, normalise), name or str(spec))
-    return _SentenceTransformer(os.fspath(spec), reason, pooling, max_tokens, normalise, name)
+    if pooling is not None:
+        raise MuteError(
+            f"{reason}, so only sentence-transformers could run it, with its own pooling: leave pooling out"
+        )
+    return _SentenceTransformer(os.fspath(spec), reason, max_tokens, bool(normalise), name)
 
 
 def as_encoder(given: EncoderLike) -> Encoder:
@@ -332,15 +336,7 @@ class FunctionEncoder(Encoder):
 class _SentenceTransformer(Encoder):
     """A model of the sentence-transformers package, which runs on torch."""
 
-    def __init__(
-        self,
-        spec: str,
-        reason: str,
-        pooling: str | None,
-        max_tokens: int | None,
-        normalise: bool | None,
-        name: str | None,
-    ) -> None:
+    def __init__(self, spec: str, reason: str, max_tokens: int | None, normalise: bool, name: str | None) -> None:
         try:
             package = import_module("sentence_transformers")
         except ImportError:
@@ -348,17 +344,16 @@ class _SentenceTransformer(Encoder):
                 f"{reason}; give {', '.join(_PREPARED)}, a folder with config.json, model.safetensors and "
                 "tokenizer.json of a BERT or MPNet encoder, or install sentence-transformers, which knows other kinds"
             ) from None
-        if pooling is not None:
-            raise MuteError(f"{reason}, so sentence-transformers runs it with its own pooling: leave pooling out")
         try:
             self._model = package.SentenceTransformer(spec)
         except Exception as error:
             # Broad on purpose: files, network and remote repositories each raise their own types.
-            why = (str(error).splitlines() or [type(error).__name__])[0][:200]
-            raise MuteError(f"{reason}, and sentence-transformers cannot load it either ({why})") from error
+            raise MuteError(
+                f"{reason}, and sentence-transformers cannot load it either ({first_line(error)})"
+            ) from error
         if max_tokens is not None:
             self._model.max_seq_length = max_tokens
-        self.name, self._spec, self._normalise = name or spec, spec, bool(normalise)
+        self.name, self._spec, self._normalise = name or spec, spec, normalise
         self.dimension = self._model.encode([""]).shape[1]
 
     @cached_property
@@ -386,8 +381,9 @@ class _SentenceTransformer(Encoder):
             return [states[~mask] for states, mask in zip(rows, marks, strict=True)]
         except Exception as error:
             # Broad on purpose: models without a transformer inside fail each in its own way.
-            why = (str(error).splitlines() or [type(error).__name__])[0][:200]
-            raise MuteError(f"{self.name} does not show its tokens ({why}): take another encoder") from error
+            raise MuteError(
+                f"{self.name} does not show its tokens ({first_line(error)}): take another encoder"
+            ) from error
 
 
 def counted(stages: Stages, stage: str) -> TextsDone:
@@ -402,6 +398,11 @@ def hash_texts(texts: list[str], key: str = "") -> str:
         raw = text.encode()
         digest.update(len(raw).to_bytes(8, "little") + raw)
     return digest.hexdigest()
+
+
+def first_line(error: Exception) -> str:
+    """The beginning of what an error of another package says."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def unit(rows: NDArray[np.floating]) -> NDArray[np.float32]:

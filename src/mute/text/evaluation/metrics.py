@@ -40,7 +40,7 @@ class Bleu:
     """
 
     score: float
-    precisions: tuple[float, float, float, float]
+    precisions: tuple[float, ...]
     brevity_penalty: float
     hyp_length: int
     ref_length: int
@@ -103,8 +103,7 @@ def bleu(hyps: Sequence[str], refs: Sequence[str]) -> Bleu:
         raise missing_extra("sacrebleu", "text", "BLEU") from None
     # `force` only silences advice for texts that look tokenised, which the paper's references do.
     found = BLEU(force=True).corpus_score(given, [wanted])
-    first, second, third, fourth = found.precisions
-    return Bleu(found.score, (first, second, third, fourth), found.bp, found.sys_len, found.ref_len)
+    return Bleu(found.score, tuple(found.precisions), found.bp, found.sys_len, found.ref_len)
 
 
 def rouge(hyps: Sequence[str], refs: Sequence[str]) -> dict[str, RougeScore]:
