@@ -1,8 +1,5 @@
 """Small stand-ins for parts of `mute.text` that are slow or need trained weights."""
 
-import sys
-from types import ModuleType
-
 import numpy as np
 
 from mute.text.decoders.decoder import Decoded, cosines
@@ -39,14 +36,3 @@ class EditSearch:
         out = cls(encoder, strict=meta["strict"])
         out.words = set(arrays["words"].tobytes().decode().split("\n"))
         return out
-
-
-def put_in(monkeypatch, name: str, **content) -> ModuleType:
-    """Let a module of this name be found, with this content."""
-    module = ModuleType(name)
-    for key, value in content.items():
-        setattr(module, key, value)
-        if isinstance(value, type):
-            monkeypatch.setattr(value, "__module__", name)
-    monkeypatch.setitem(sys.modules, name, module)
-    return module

@@ -8,7 +8,7 @@ import pytest
 
 import fake_text_modules
 from mute import MuteError
-from mute.text import Decoded, TextCounterfactual
+from mute.text import Decoded, TextCounterfactual, saving
 from tiny_encoders import write_encoder
 
 pytest.importorskip("onnxruntime")
@@ -63,7 +63,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def edits(monkeypatch):
-    fake_text_modules.put_in(monkeypatch, "mute.text.decoders.edit_search", EditSearch=fake_text_modules.EditSearch)
+    monkeypatch.setitem(saving.DECODERS, "edits", fake_text_modules.EditSearch)
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "jsonl"])

@@ -30,7 +30,7 @@ def encoder():
 
 @pytest.fixture
 def edits(monkeypatch):
-    fake_text_modules.put_in(monkeypatch, "mute.text.decoders.edit_search", EditSearch=fake_text_modules.EditSearch)
+    monkeypatch.setitem(saving.DECODERS, "edits", fake_text_modules.EditSearch)
 
 
 RNG = np.random.default_rng(0)

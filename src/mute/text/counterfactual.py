@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.rows.validation import LabelEncoder, check_length, label_array
 from mute.text.decoders.decoder import Decoded, Decoder, cosines
-from mute.text.encoders.encoder import Encoder, Stages, TextsDone, check_texts, counted, load_encoder
+from mute.text.encoders.encoder import Encoder, EncoderLike, Stages, TextsDone, as_encoder, check_texts, counted
 from mute.text.encoders.encoding import encode
 from mute.text.saving import decoder_class, read_model, write_model
 from mute.typing import Array, Label, LabelsLike, Method
@@ -87,6 +86,7 @@ class TextCounterfactual:
     Examples
     --------
     >>> from mute.steering import MeanDifference
+    >>> from mute.text import load_encoder
     >>> vowels = load_encoder(lambda texts: [[text.count(v) for v in "aeo"] for text in texts], name="vowels")
     >>> texts = ["papa", "a pal", "dad", "a baobab", "pepe", "eel", "deed", "e-mode"]
     >>> model = TextCounterfactual(vowels, MeanDifference(router=None), "retrieval").fit(texts, [*"aaaaeeee"])
@@ -102,7 +102,7 @@ class TextCounterfactual:
 
     def __init__(
         self,
-        encoder: Encoder | str | os.PathLike[str] | Callable[[list[str]], Any] = "minilm",
+        encoder: EncoderLike = "minilm",
         method: Method = None,
         decoder: str | Decoder = "edits",
         random_state: int = 0,
@@ -147,10 +147,15 @@ class TextCounterfactual:
         elif not isinstance(decoder, Decoder):
             raise MuteError(f"decoder must be edits, retrieval or an object with decode, not {decoder!r:.80}")
         tell = progress or (lambda stage, share: None)
-        encoder = self.encoder if isinstance(self.encoder, Encoder) else load_encoder(self.encoder)
+        encoder = as_encoder(self.encoder)
         rows = encode(given, encoder, cache=cache, progress=counted(tell, "encoding"))
-        with _reported(method, tell):
+        tell("fitting", 0.0)
+        method.set_callbacks(lambda name, done, total: tell("fitting", done / max(total, 1)))
+        try:
             method.fit(rows, concept)
+        finally:
+            method.set_callbacks()
+        tell("fitting", 1.0)
         tell("decoder", 0.0)
         if isinstance(decoder, str):
             cls = decoder_class(decoder)
@@ -158,8 +163,11 @@ class TextCounterfactual:
         elif hasattr(decoder, "fit"):
             decoder = decoder.fit(given, rows)
         tell("decoder", 1.0)
+        return self._take(encoder, method, decoder, len(given))
+
+    def _take(self, encoder: Encoder, method: Method, decoder: Decoder, n_texts: int) -> Self:
         self.encoder_, self.method_, self.decoder_ = encoder, method, decoder
-        self.classes_, self.n_texts_ = method.classes_, len(given)
+        self.classes_, self.n_texts_ = method.classes_, n_texts
         return self
 
     def counterfactual(
@@ -183,8 +191,8 @@ class TextCounterfactual:
         known = None if concept is None else self._codes(concept, len(given), "concept")
         if known is None and self.needs_concept:
             raise MuteError(
-                "this model has no router for the class of a text: give the class (concept= in Python, --from or "
-                '--concept on the command line), or fit a method with router="mlp"'
+                "this model has no router for the class of a text: give it (concept=, or --from or --concept on the "
+                'command line), or fit a method with router="mlp"'
             )
         rows = self.encoder_(given, progress=counted(tell, "encoding"))
         if known is None and hasattr(self.method_, "route") and given:
@@ -229,7 +237,7 @@ class TextCounterfactual:
 
     @classmethod
     def load(
-        cls, folder: str | os.PathLike[str], encoder: Any = None, decoder: Decoder | None = None
+        cls, folder: str | os.PathLike[str], encoder: EncoderLike | None = None, decoder: Decoder | None = None
     ) -> TextCounterfactual:
         """Read a model that `save` wrote.
 
@@ -242,16 +250,13 @@ class TextCounterfactual:
             In place of the stored one; needed if that was an object of your own.
         """
         found = read_model(folder, encoder, decoder)
-        out = cls(found.encoder, found.method, found.decoder)
-        out.encoder_, out.method_, out.decoder_ = found.encoder, found.method, found.decoder
-        out.classes_, out.n_texts_ = found.method.classes_, found.n_texts
-        return out
+        return cls(*found[:3])._take(*found)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "method_"):
             raise MuteError("this model is not fitted yet: call fit(texts, concept) first, or load one")
 
-    def _codes(self, given: Any, n: int, name: str) -> NDArray[np.int64]:
+    def _codes(self, given: LabelsLike, n: int, name: str) -> NDArray[np.int64]:
         """Codes of one label for all texts, or of one for each."""
         encoder = LabelEncoder(self.classes_.tolist())
         if encoder.holds(given) or isinstance(given, str) or not hasattr(given, "__len__"):
@@ -269,7 +274,7 @@ class TextCounterfactual:
         return decoded
 
 
-def _method(method: Method, random_state: int) -> Any:
+def _method(method: Method, random_state: int) -> Method:
     """The method of the user's choice, not fitted."""
     from sklearn.base import clone
 
@@ -283,15 +288,3 @@ def _method(method: Method, random_state: int) -> Any:
         what = method if isinstance(method, str) else type(method).__name__
         raise MuteError(f"the method {what} makes no counterfactuals; take mute, mean-difference, linear-ot, ...")
     return chosen if isinstance(method, str) else clone(chosen)
-
-
-@contextmanager
-def _reported(method: Method, tell: Stages) -> Iterator[None]:
-    """Report the steps of the method's fit."""
-    tell("fitting", 0.0)
-    method.set_callbacks(lambda name, done, total: tell("fitting", done / max(total, 1)))
-    try:
-        yield
-    finally:
-        method.set_callbacks()
-    tell("fitting", 1.0)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import groupby
 
 from mute.errors import MuteError
 from mute.storage.files import write_atomically
@@ -24,18 +25,14 @@ class Example:
 
     Attributes
     ----------
-    source, text : str
-        The text and its counterfactual.
+    source, text, reference : str
+        The text, its counterfactual, and what the counterfactual should have been, if known.
     concept, to : label, optional
-        The classes they are of.
+        The classes of source and text.
     start_score, score : float, optional
         Cosines with the wanted embedding, before and after.
-    reference : str, optional
-        What the counterfactual should have been.
-    note : str, optional
-        A few words beside the scores.
-    group : str, optional
-        The heading that it stands under, with its neighbours of the same group.
+    note, group : str, optional
+        A few words beside the scores; the heading that it stands under, with its neighbours of the same group.
     """
 
     source: str
@@ -111,12 +108,9 @@ def write_gallery(
 
 def _body(rows: Sequence[Example]) -> str:
     parts: list[str] = []
-    group = ""
-    for row in rows:
-        if row.group != group:
-            group = row.group
-            parts.append(f"<h2>{html.escape(group)}</h2>")
-        parts.append(_card(row))
+    for group, some in groupby(rows, key=lambda row: row.group):
+        parts += [f"<h2>{html.escape(group)}</h2>"] if group or parts else []
+        parts += map(_card, some)
     return "\n".join(parts) or '<p class="note">There are no texts.</p>'
 
 
@@ -146,8 +140,7 @@ def _scores(row: Example) -> str:
 def _table(rows: Sequence[Mapping[str, str]]) -> str:
     if not rows:
         return ""
-    heads = list(rows[0])
-    lines = [f"<tr>{''.join(f'<th>{html.escape(head)}</th>' for head in heads)}</tr>"]
-    for row in rows:
-        lines.append(f"<tr>{''.join(f'<td>{html.escape(str(row[head]))}</td>' for head in heads)}</tr>")
-    return f'<div class="table"><table><thead>{lines[0]}</thead><tbody>{"".join(lines[1:])}</tbody></table></div>'
+    heads = "".join(f"<th>{html.escape(head)}</th>" for head in rows[0])
+    cells = ["".join(f"<td>{html.escape(str(row[head]))}</td>" for head in rows[0]) for row in rows]
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
+    return f'<div class="table"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -10,8 +10,6 @@ import json
 import os
 import secrets
 import shutil
-from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +17,12 @@ from mute.errors import MuteError
 from mute.storage.container import read_arrays, reading, write_arrays
 from mute.storage.files import check_target, sha256_of_file, write_json
 from mute.text.decoders.decoder import Decoder
-from mute.text.encoders.encoder import Encoder, FunctionEncoder, load_encoder
-from mute.typing import Classifier, Json, Method
+from mute.text.decoders.edit_search import EditSearch
+from mute.text.decoders.retrieval import Retrieval
+from mute.text.encoders.encoder import Encoder, EncoderLike, FunctionEncoder, as_encoder, load_encoder
+from mute.typing import Json, Method
 
-__all__ = ["StoredModel", "check_model_target", "decoder_class", "read_model", "write_model"]
+__all__ = ["DECODERS", "check_model_target", "decoder_class", "read_model", "write_model"]
 
 FORMAT_VERSION = 1
 
@@ -30,28 +30,14 @@ _WHAT = "a folder written by `mute text fit`"
 _ABOUT, _MAP, _DECODER = "model.json", "map.safetensors", "decoder.safetensors"
 
 # A file names its decoder, and only these are ever looked up.
-_DECODERS = {
-    "edits": ("mute.text.decoders.edit_search", "EditSearch"),
-    "retrieval": ("mute.text.decoders.retrieval", "Retrieval"),
-}
+DECODERS: dict[str, type[Any]] = {"edits": EditSearch, "retrieval": Retrieval}
 
 
-@dataclass(frozen=True)
-class StoredModel:
-    """What a folder holds, ready to use."""
-
-    encoder: Encoder
-    method: Method
-    decoder: Decoder
-    n_texts: int
-
-
-def decoder_class(kind: str) -> Any:
+def decoder_class(kind: str) -> type[Any]:
     """The class of a decoder that is known by a name."""
-    if kind not in _DECODERS:
-        raise MuteError(f"there is no decoder {kind!r}; known decoders: {', '.join(_DECODERS)}")
-    module, name = _DECODERS[kind]
-    return getattr(import_module(module), name)
+    if kind not in DECODERS:
+        raise MuteError(f"there is no decoder {kind!r}; known decoders: {', '.join(DECODERS)}")
+    return DECODERS[kind]
 
 
 def check_model_target(folder: str | os.PathLike[str]) -> Path:
@@ -85,22 +71,20 @@ def write_model(
     import mute
 
     target = check_model_target(folder)
-    home = (type(decoder).__module__, type(decoder).__name__)
-    kind = next((kind for kind, place in _DECODERS.items() if place == home), None)
-    arrays, meta = decoder.state() if kind is not None else ({}, {})  # type: ignore[attr-defined]
+    kind = next((kind for kind, known in DECODERS.items() if type(decoder) is known), None)
+    arrays, meta = DECODERS[kind].state(decoder) if kind else ({}, {})
     # What finds the encoder again; a function has to be given again.
     spec = os.path.abspath(encoder.name) if os.path.isdir(encoder.name) else encoder.name
-    found = {
-        "name": encoder.name,
-        "spec": None if isinstance(encoder, FunctionEncoder) else spec,
-        "dimension": encoder.dimension,
-        "fingerprint": encoder.fingerprint,
-    }
     about: Json = {
         "format": "mute-text",
         "version": FORMAT_VERSION,
         "mute": mute.__version__,
-        "encoder": found,
+        "encoder": {
+            "name": encoder.name,
+            "spec": None if isinstance(encoder, FunctionEncoder) else spec,
+            "dimension": encoder.dimension,
+            "fingerprint": encoder.fingerprint,
+        },
         "method": type(method).__name__,
         "decoder": {"kind": kind, "name": type(decoder).__name__, "meta": meta},
         "texts": n_texts,
@@ -136,8 +120,10 @@ def _put(new: Path, target: Path) -> None:
             shutil.rmtree(old, ignore_errors=True)
 
 
-def read_model(folder: str | os.PathLike[str], encoder: Any, decoder: Decoder | None) -> StoredModel:
-    """Read what `write_model` wrote, with the encoder and decoder in place of the stored ones if given."""
+def read_model(
+    folder: str | os.PathLike[str], encoder: EncoderLike | None, decoder: Decoder | None
+) -> tuple[Encoder, Method, Decoder, int]:
+    """What `write_model` wrote, with the encoder and decoder in place of the stored ones if given."""
     import mute
 
     place = Path(folder)
@@ -147,18 +133,16 @@ def read_model(folder: str | os.PathLike[str], encoder: Any, decoder: Decoder | 
             raise MuteError(f"its {_ABOUT} is not mute's")
         if about["version"] != FORMAT_VERSION:
             raise MuteError(
-                f"{place} has format version {about['version']!r}, this mute reads version {FORMAT_VERSION}; load it "
-                "with the release that wrote it, or update mute"
+                f"{place} has format version {about['version']!r}, this mute reads version {FORMAT_VERSION}: load "
+                "it with the release that wrote it, or update mute"
             )
         for name, expected in about["sha256"].items():
             if name not in (_MAP, _DECODER) or sha256_of_file(place / name) != expected:
                 raise MuteError(f"{name} does not match its checksum")
         name, spec, fingerprint = (about["encoder"][key] for key in ("name", "spec", "fingerprint"))
-        kind, n_texts = about["decoder"]["kind"], int(about["texts"])
+        kind, own, n_texts = about["decoder"]["kind"], about["decoder"].get("name"), int(about["texts"])
         if decoder is None and kind is None:
-            raise MuteError(
-                f"{place} was saved with a decoder of your own, {about['decoder']['name']}: give it to load as decoder="
-            )
+            raise MuteError(f"{place} was saved with a decoder of your own, {own}: give it to load as decoder=")
         method = mute.load(place / _MAP)
         if type(method).__name__ != about["method"] or not hasattr(method, "counterfactual"):
             raise MuteError(f"{_MAP} holds a {type(method).__name__}, which is not what {_ABOUT} says")
@@ -167,21 +151,23 @@ def read_model(folder: str | os.PathLike[str], encoder: Any, decoder: Decoder | 
         with reading(place, _WHAT):
             arrays = read_arrays(place / _DECODER, _WHAT)[1] if _DECODER in about["sha256"] else {}
             decoder = decoder_class(kind).from_state(known, arrays, about["decoder"]["meta"])
-    return StoredModel(known, method, decoder, n_texts)
+    return known, method, decoder, n_texts
 
 
-def _encoder(place: Path, name: str, spec: Classifier, fingerprint: Any, given: Any, width: int) -> Encoder:
+def _encoder(
+    place: Path, name: str, spec: str | None, fingerprint: str | None, given: EncoderLike | None, width: int
+) -> Encoder:
     """The encoder of the fit: the one given if it is the same, else the one that the model names."""
-    if given is None and spec is None:
+    if given is not None:
+        found = as_encoder(given)
+    elif spec is None:
         raise MuteError(f"{place} was fitted with the function {name!r}: give it to load as encoder=")
-    if given is None:
+    else:
         try:
             found = load_encoder(str(spec))
         except MuteError as error:
             raise MuteError(f"{place} needs its encoder {name!r}, which cannot be loaded: {error}") from error
-    else:
-        found = given if isinstance(given, Encoder) else load_encoder(given)
-    if found.fingerprint != fingerprint and (fingerprint is not None or found.fingerprint is not None):
+    if found.fingerprint != fingerprint:
         raise MuteError(
             f"{place} needs the encoder {name!r} that it was fitted with, and {found.name!r} is another or has other "
             "settings: give that one as encoder="

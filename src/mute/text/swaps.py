@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 from mute.errors import MuteError, missing_extra
 from mute.text.evaluation.words import title_words, word_lists
 from mute.text.pronouns import FUNCTION_WORDS, owns
+from mute.typing import Foreign
 
 __all__ = ["NAMES", "NOUNS", "ROLES", "TITLES", "paper_swap", "swap_gender"]
 
@@ -39,10 +39,9 @@ def _table(column: int) -> dict[str, str]:
 
 _TABLES = {"male": _table(0), "female": _table(1)}
 _GENDERS = {word: gender for gender, table in _TABLES.items() for word in table}
-_PRONOUN_WORDS = {word for pair in _PRONOUNS for word in pair}
-_TITLE_WORDS = {word for pair in TITLES for word in pair}
-_NOUN_WORDS = {word for pair in NOUNS for word in pair}
-_NOUNS_AND_ROLES = {word for pair in (*NOUNS, *ROLES) for word in pair}
+_PRONOUN_WORDS, _TITLE_WORDS, _NOUN_WORDS, _NOUNS_AND_ROLES = (
+    {word for pair in pairs for word in pair} for pairs in (_PRONOUNS, TITLES, NOUNS, (*NOUNS, *ROLES))
+)
 _COUNTERPARTS = {frozenset(pair) for pair in (*_PRONOUNS, *TITLES, *ROLES, *NOUNS, ("his", "her"), ("him", "hers"))}
 
 _TOKEN = re.compile(r"\w+(?:-\w+)*|(?<=\w)['’](?:s|ll|d|re|ve|m|t)\b|\S", re.IGNORECASE)
@@ -107,7 +106,7 @@ def _joined(words: list[str]) -> str:
 
 
 @cache
-def _detokenizer() -> Any:
+def _detokenizer() -> Foreign:
     try:
         from nltk.tokenize.treebank import TreebankWordDetokenizer
     except ImportError:

@@ -308,6 +308,14 @@ def test_bad_settings_are_said(tmp_path: Path, settings: dict[str, Any], message
         train(tmp_path / "new", **settings)
 
 
+def test_numbers_of_numpy_are_settings_too(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"epochs": np.int64(1), "learning_rate": np.float32(1e-2), "random_state": np.int32(3)}
+    train(tmp_path, **settings)
+    kept = json.loads((tmp_path / "training.json").read_text())
+    assert kept["learning_rate"] == np.float32(1e-2) and kept["random_state"] == 3
+    assert train(tmp_path, **settings).quality_["n_texts"] > 0
+
+
 def test_embeddings_of_other_texts_are_refused(tmp_path: Path) -> None:
     known = encoder()(TEXTS)
     with pytest.raises(MuteError, match="not what bag makes of these texts"):

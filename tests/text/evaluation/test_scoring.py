@@ -8,7 +8,7 @@ import pytest
 import fake_text_modules
 from mute import MuteError
 from mute.steering import MeanDifference
-from mute.text import TextCounterfactual, load_encoder
+from mute.text import TextCounterfactual, load_encoder, saving
 from mute.text.evaluation.scoring import COLUMNS, evaluate_texts
 
 pytest.importorskip("mute.text.evaluation.metrics")
@@ -29,7 +29,7 @@ REFERENCES = [
 
 @pytest.fixture
 def model(monkeypatch):
-    fake_text_modules.put_in(monkeypatch, "mute.text.decoders.edit_search", EditSearch=fake_text_modules.EditSearch)
+    monkeypatch.setitem(saving.DECODERS, "edits", fake_text_modules.EditSearch)
     counts = load_encoder(lambda texts: [[text.split().count(w) for w in WORDS] for text in texts], name="counts")
     return TextCounterfactual(counts, MeanDifference(router="logistic", random_state=0)).fit(TEXTS, Z)
 

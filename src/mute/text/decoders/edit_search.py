@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -126,7 +126,9 @@ class EditSearch:
         for name in ("reach", *_COSTS):
             check_number(name, getattr(self, name), "of at least 0", lambda value: value >= 0)
 
-    def fit(self, texts: Sequence[str], embeddings: Any = None, *, progress: TextsDone | None = None) -> Self:
+    def fit(
+        self, texts: Sequence[str], embeddings: ArrayLike | None = None, *, progress: TextsDone | None = None
+    ) -> Self:
         """Learn words and their neighbours from a corpus.
 
         Parameters
@@ -150,13 +152,8 @@ class EditSearch:
         """What a file keeps: arrays, and settings that can be written as JSON."""
         language = self._learnt().language
         names = json.dumps([language.words, language.forms], ensure_ascii=False).encode()
-        arrays: dict[str, Array] = {
-            "words": np.frombuffer(names, np.uint8),
-            "pairs": language.pairs,
-            "counts": language.counts,
-            "kin": language.kin,
-            "vectors": self._learnt().vectors,
-        }
+        arrays: dict[str, Array] = {"words": np.frombuffer(names, np.uint8), "vectors": self._learnt().vectors}
+        arrays |= {name: getattr(language, name) for name in ("pairs", "counts", "kin")}
         kinds = {name: int if name in _COUNTS else float for name in _SETTINGS}
         return arrays, {name: kind(getattr(self, name)) for name, kind in kinds.items()}
 
@@ -273,10 +270,9 @@ class _Search:
 
     def _new(self, parent: _State, change: PricedEdits) -> list[_New]:
         text = apply_edits(parent.text, change.edits, self._by._learnt().language)
-        if text in self._tried:
-            return []
+        new = [] if text in self._tried else [(text, parent, change)]
         self._tried.add(text)
-        return [(text, parent, change)]
+        return new
 
     def add(self, text: str, embedding: NDArray[np.float32], parent: _State, change: PricedEdits) -> None:
         """Take note of a candidate that has been encoded."""

@@ -21,6 +21,7 @@ __all__ = ["Costs", "Edit", "PricedEdits", "Proposer", "apply_edits"]
 # its own words.
 _PROMISING, _ALIKE = 200, 16
 
+_Vector = NDArray[np.float32]
 _Table = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
@@ -48,18 +49,18 @@ def apply_edits(text: str, edits: Sequence[Edit], language: Language) -> str:
     for edit in sorted(edits, reverse=True):
         if edit.word is None:
             text = _without(text, tokens, edit.start)
-        elif edit.stop > edit.start:
-            token = tokens[edit.start]
-            new = language.written(edit.word, token, begins(tokens, edit.start))
-            text = text[: token.start] + new + text[token.end :]
+            continue
+        token, first = tokens[min(edit.start, len(tokens) - 1)], begins(tokens, edit.start)
+        new, old = language.forms[edit.word], token.text
+        if edit.stop > edit.start:
+            new = language.written(edit.word, token, first)
         elif edit.start == len(tokens):
-            text = f"{text[: tokens[-1].end]} {language.forms[edit.word]}{text[tokens[-1].end :]}"
+            new = f"{old} {new}"
+        elif first and old[:1].isupper():
+            new = f"{new[:1].upper()}{new[1:]} {language.usual(token)}"
         else:
-            token = tokens[edit.start]
-            new, old = language.forms[edit.word], token.text
-            if begins(tokens, edit.start) and old[:1].isupper():
-                new, old = new[:1].upper() + new[1:], language.usual(token)
-            text = f"{text[: token.start]}{new} {old}{text[token.end :]}"
+            new = f"{new} {old}"
+        text = text[: token.start] + new + text[token.end :]
     return text
 
 
@@ -92,12 +93,7 @@ class Proposer:
         self.usable = np.array([word.isalpha() for word in language.words])
 
     def propose(
-        self,
-        text: str,
-        embedding: NDArray[np.float32],
-        aim: NDArray[np.float32],
-        unknown: dict[str, NDArray[np.float32]],
-        n: int,
+        self, text: str, embedding: _Vector, aim: _Vector, unknown: dict[str, _Vector], n: int
     ) -> list[PricedEdits]:
         """The n changes of a text that promise most, from its embedding towards the aim, both of length 1.
 
@@ -131,17 +127,11 @@ class _View:
     and moves its cosine to the aim by the product of that with the cosine's gradient.
     """
 
-    def __init__(
-        self,
-        by: Proposer,
-        text: str,
-        embedding: NDArray[np.float32],
-        aim: NDArray[np.float32],
-        unknown: dict[str, NDArray[np.float32]],
-    ) -> None:
+    def __init__(self, by: Proposer, text: str, embedding: _Vector, aim: _Vector, unknown: dict[str, _Vector]) -> None:
         language = by.language
         self._costs, self._language, self._tokens = by.costs, language, tokenise(text)
         self._ids = language.ids([token.word for token in self._tokens])
+        self._marks = np.array([not token.is_word for token in self._tokens])
         slope = aim - float(embedding @ aim) * embedding
         gains = np.where(by.usable, by.vectors @ slope, -np.inf)
         alike = np.where(by.usable, language.kin[self._ids] @ language.kin[: len(language)].T, -1.0)
@@ -159,8 +149,7 @@ class _View:
 
     def places(self, at: int) -> list[int]:
         """Where the word of this token stands."""
-        word = self._tokens[at].word
-        return [i for i, token in enumerate(self._tokens) if token.word == word]
+        return [i for i, token in enumerate(self._tokens) if token.word == self._tokens[at].word]
 
     def substitutions(self) -> _Table:
         """Values and costs of shape (tokens, words)."""
@@ -169,7 +158,7 @@ class _View:
         costs = self._unlikely(self._log_now[:, None] - then) + self._costs.change + self._costs.kinship * strangeness
         values = (self._gain - self._own[:, None]) / len(self._tokens) - costs
         values[self._ids[:, None] == self.words] = -np.inf
-        values[self._marks()] = -np.inf
+        values[self._marks] = -np.inf
         return values, costs
 
     def insertions(self) -> _Table:
@@ -183,13 +172,10 @@ class _View:
         """Values and costs of shape (tokens,)."""
         costs = self._unlikely(self._log_now - self._language.log_pairs(self._before, self._after)) + self._costs.length
         values = (self._here - self._own) / len(self._tokens) - costs
-        return np.where(self._marks(), -np.inf, values), costs
+        return np.where(self._marks, -np.inf, values), costs
 
     def _unlikely(self, loss: NDArray[np.float64]) -> NDArray[np.float64]:
         return self._costs.fluency * np.maximum(loss - self._costs.slack, 0.0)
-
-    def _marks(self) -> NDArray[np.bool_]:
-        return np.array([not token.is_word for token in self._tokens])
 
 
 def _worth(gains: NDArray[np.floating], alike: NDArray[np.floating]) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from difflib import SequenceMatcher
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -42,6 +42,9 @@ class _Candidate:
     score: float
     text: str
     embedding: NDArray[np.float32]
+
+
+_Pool = list[_Candidate]  # the nearest texts of a row, the nearest first
 
 
 class Inverter:
@@ -108,25 +111,16 @@ class Inverter:
     def decode(
         self, embeddings: ArrayLike, sources: Sequence[str] | None = None, *, progress: TextsDone | None = None
     ) -> Decoded:
-        """Find a text for each embedding.
+        """Find a text for each embedding (n, D), from its source if there is one; else the network guesses.
 
-        Parameters
-        ----------
-        embeddings : array-like of shape (n, D)
-        sources : sequence of n str, optional
-            Texts to start from; without them the network guesses.
-        progress : function (rows done, rows in all), optional
-
-        Returns
-        -------
-        Decoded
-            Each row by itself: neither the order nor the number of the other rows matters, up to rounding.
+        `progress` gets rows done and rows in all. Neither the order nor the number of the other rows matters to a row,
+        up to rounding.
         """
         wanted, given = check_wanted(embeddings, sources, self.encoder)
         best: list[_Candidate] = []
         for start in range(0, len(wanted), _ROWS):
             part = slice(start, start + _ROWS)
-            best += self._decode(wanted[part], given[part] if given is not None else None)
+            best += self._decode(wanted[part], None if given is None else given[part])
             if progress is not None:
                 progress(len(best), len(wanted))
         return Decoded([one.text for one in best], np.array([one.score for one in best], np.float32))
@@ -136,7 +130,7 @@ class Inverter:
         return self._write(wanted, None, None, beam)
 
     def _decode(self, wanted: NDArray[np.float32], sources: list[str] | None) -> list[_Candidate]:
-        pools: list[list[_Candidate]] = [[] for _ in wanted]
+        pools: list[_Pool] = [[] for _ in wanted]
         begun = self.guess(wanted, self.beam) if sources is None else [[text] for text in sources]
         self._absorb(pools, wanted, begun, sources)
         corrected: list[set[str]] = [set() for _ in wanted]
@@ -171,17 +165,13 @@ class Inverter:
         return [texts[row * beam : (row + 1) * beam] for row in range(len(found))]
 
     def _absorb(
-        self,
-        pools: list[list[_Candidate]],
-        wanted: NDArray[np.float32],
-        found: Sequence[Sequence[str]],
-        sources: Sequence[str] | None,
+        self, pools: list[_Pool], wanted: NDArray[np.float32], found: list[list[str]], sources: list[str] | None
     ) -> None:
         """Add the texts found to the pools and keep the nearest."""
-        new = []
-        for row, texts in enumerate(found):
-            known = {one.text for one in pools[row]}
-            new += [(row, text) for text in dict.fromkeys(texts) if text not in known]
+        known = [{one.text for one in pool} for pool in pools]
+        new = [
+            (row, text) for row, texts in enumerate(found) for text in dict.fromkeys(texts) if text not in known[row]
+        ]
         if not new:
             return
         unique = list(dict.fromkeys(text for _, text in new))
@@ -229,24 +219,19 @@ class Inverter:
         ----------
         folder : path
         encoder : Encoder
-            The encoder that the inverter was trained for.
+            The encoder that the inverter was trained for; another one is refused.
         steps, beam : int, optional
             By default the values it was saved with.
-
-        Raises
-        ------
-        MuteError
-            If a file is missing or damaged, or the encoder is another one.
         """
         require_packages("decoding with an inverter")
         place = Path(folder)
         about = _read_about(place)
         theirs = about["encoder"]
         if encoder.fingerprint is None or encoder.fingerprint != theirs["fingerprint"]:
+            mine, other = (str(mark)[:12] for mark in (theirs["fingerprint"], encoder.fingerprint))
             raise MuteError(
-                f"the inverter of {place} was trained for the encoder {theirs['name']} with fingerprint "
-                f"{str(theirs['fingerprint'])[:12]}, not for {encoder.name} with {str(encoder.fingerprint)[:12]}: "
-                "load the encoder it was trained for, with the same pooling and max_tokens"
+                f"the inverter of {place} was trained for the encoder {theirs['name']} ({mine}), not for "
+                f"{encoder.name} ({other}): load that encoder, with the same pooling and max_tokens"
             )
         try:
             network, tokenizer = _read_parts(place, about)
@@ -257,9 +242,8 @@ class Inverter:
         except Exception as error:
             # Broad on purpose: tokenizers, safetensors and torch each raise their own types.
             raise MuteError(f"the inverter of {place} is damaged ({error}): train it again") from error
-        steps = about["steps"] if steps is None else steps
-        beam = about["beam"] if beam is None else beam
-        return cls(encoder, network, tokenizer, dict(about["quality"]), steps=steps, beam=beam)
+        chosen = {"steps": about["steps"] if steps is None else steps, "beam": about["beam"] if beam is None else beam}
+        return cls(encoder, network, tokenizer, about["quality"], **chosen)
 
 
 def require_packages(purpose: str, **extras: str) -> None:
@@ -276,7 +260,7 @@ def token_ids(tokenizer: Foreign, texts: list[str]) -> list[list[int]]:
     return [[token + 1 for token in one.ids] for one in tokenizer.encode_batch(texts)]
 
 
-def _least_change_first(pool: list[_Candidate], source: str) -> None:
+def _least_change_first(pool: _Pool, source: str) -> None:
     """Encoders that ignore capitals make several texts equally near: put the one most like the source first."""
     equal = [one for one in pool if one.score > pool[0].score - _ROUNDING]
     if len(equal) > 1:
@@ -303,7 +287,7 @@ def _read_about(place: Path) -> Json:
     return about
 
 
-def _read_parts(place: Path, about: Json) -> tuple[InverterNetwork, Any]:
+def _read_parts(place: Path, about: Json) -> tuple[InverterNetwork, Foreign]:
     """The network and the tokenizer of a folder; raises whatever is wrong with them."""
     import torch
     from tokenizers import Tokenizer

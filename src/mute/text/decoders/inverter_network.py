@@ -129,11 +129,8 @@ class _Prompt(NamedTuple):
     held: Tensor | None = None  # (n, S, W): what is known of each of these tokens
 
 
-class _Pointed(NamedTuple):
-    """Tokens of drafts at N places, with -1 behind shorter drafts, and the probability that each is copied next."""
-
-    ids: Tensor
-    chance: Tensor
+# Token ids of drafts at N places, with -1 behind shorter drafts, and the probability that each is copied next.
+_Pointed = tuple[Tensor, Tensor]
 
 
 class InverterNetwork(nn.Module):
@@ -162,6 +159,7 @@ class InverterNetwork(nn.Module):
         self.kinds = nn.Embedding(3, s.width)
         names = ("wanted", "reached", "missing")
         self.readers = nn.ModuleDict({name: _Reader(s.dimension, s.width, s.prompt) for name in names})
+        self._draft_start = len(names) * s.prompt
         self.layers = nn.ModuleList(_Layer(s.width, s.heads) for _ in range(s.layers))
         self.norm = nn.LayerNorm(s.width)
         self.aligned = nn.Linear(s.width, s.width)
@@ -192,11 +190,11 @@ class InverterNetwork(nn.Module):
     def loss(self, request: Request, texts: Sequence[Sequence[int]]) -> tuple[Tensor, int]:
         """Mean cross entropy of the texts' tokens, and their number."""
         x, evidence, pointed, answers = self._read(request, texts)
-        words = torch.log_softmax(self._logits(x, evidence), dim=1).gather(1, answers[:, None])[:, 0]
+        words = self._log_words(x, evidence).gather(1, answers[:, None])[:, 0]
         if pointed is None:
             return -words.mean(), len(answers)
-        write, copy = self._log_gate(x)
-        copied = (pointed.chance * (pointed.ids == answers[:, None])).sum(dim=1)
+        (ids, chance), (write, copy) = pointed, self._log_gate(x)
+        copied = (chance * (ids == answers[:, None])).sum(dim=1)
         return -torch.logaddexp(write + words, copy + torch.log(copied + _NEVER)).mean(), len(answers)
 
     @torch.no_grad()
@@ -218,19 +216,17 @@ class InverterNetwork(nn.Module):
         if prompt.draft is not None and prompt.held is not None:
             before = functional.pad(ids, (_LAGS - 1, 0), value=END).unfold(1, _LAGS, 1).flip(2)
             align = self._align(prompt.draft, before, torch.arange(longest))
-            shown = shown + self._next_of_draft(prompt.held, align)
+            shown = shown + self.aligned(torch.softmax(align, dim=2) @ prompt.held)
         x = prompt.x.index_put((rows, begun[rows] + at), shown[rows, at])
         for layer in self.layers:
             x = layer(x)
-        evidence = prompt.evidence.index_select(0, rows)
-        if prompt.draft is None:
-            return x[rows, begun[rows] + at], evidence, None, answers
         # Places behind a shorter text have no meaning: they are not among `rows`.
         ends = (begun[:, None] + torch.arange(longest)).clamp(max=x.shape[1] - 1)
-        states = x[torch.arange(len(x))[:, None], ends]
-        keys = self._keys(x[:, self._begin : self._begin + prompt.draft.shape[1]])
-        chance = self._point(states, keys, align)
-        return states[rows, at], evidence, _Pointed(prompt.draft[rows], chance[rows, at]), answers
+        states, pointed = x[torch.arange(len(x))[:, None], ends], None
+        if prompt.draft is not None:
+            keys = self._keys(x[:, self._draft_start : self._draft_start + prompt.draft.shape[1]])
+            pointed = prompt.draft[rows], self._point(states, keys, align)[rows, at]
+        return states[rows, at], prompt.evidence.index_select(0, rows), pointed, answers
 
     @torch.no_grad()
     def write(self, request: Request, beam: int = 1) -> list[list[list[int]]]:
@@ -250,7 +246,7 @@ class InverterNetwork(nn.Module):
             caches.append([part.repeat_interleave(beam, dim=0) for part in cache])
         seen, evidence = seen.repeat_interleave(beam, dim=0), evidence.repeat_interleave(beam, dim=0)
         if draft is not None and held is not None:
-            keys = self._keys(x[:, self._begin :])
+            keys = self._keys(x[:, self._draft_start :])
             draft, held, keys = (part.repeat_interleave(beam, dim=0) for part in (draft, held, keys))
         score = torch.full((n, beam), -torch.inf)
         score[:, 0] = 0.0  # all beams are equal at first: one is enough
@@ -262,10 +258,10 @@ class InverterNetwork(nn.Module):
             x = self.tokens(before[..., 0]) + self.positions.weight[at] + self.kinds.weight[_TEXT]
             if draft is not None and held is not None:
                 align = self._align(draft, before, torch.tensor([at]))
-                x = x + self._next_of_draft(held, align)
+                x = x + self.aligned(torch.softmax(align, dim=2) @ held)
             for layer, kept in zip(layers, caches, strict=True):
                 x = layer.step(x, kept, begun + at, seen[:, None, None, : begun + at + 1])
-            pointed = None if draft is None else _Pointed(draft, self._point(x, keys, align)[:, 0])
+            pointed = None if draft is None else (draft, self._point(x, keys, align)[:, 0])
             likely = self._log_likely(x[:, 0], evidence, pointed).view(n, beam, -1)
             if at == longest:
                 likely[..., 1:] = -torch.inf  # only the end has room left
@@ -303,9 +299,9 @@ class InverterNetwork(nn.Module):
         missing = functional.linear(wanted - reached, self.evidence)
         drafts = [[*draft[: s.max_tokens], END] for draft in request.drafts]
         pseudo = torch.cat([pseudo, *others], dim=1) + self.kinds.weight[_PROMPT]
-        starts = [self._begin + len(draft) for draft in drafts]
+        starts = [self._draft_start + len(draft) for draft in drafts]
         length = max(start + more for start, more in zip(starts, room, strict=True))
-        x = torch.cat([pseudo, pseudo.new_zeros(n, length - self._begin, s.width)], dim=1)
+        x = torch.cat([pseudo, pseudo.new_zeros(n, length - self._draft_start, s.width)], dim=1)
         longest = max(map(len, drafts))
         ids = torch.tensor([draft + [-1] * (longest - len(draft)) for draft in drafts])
         tokens = ids.clamp(min=END)
@@ -313,13 +309,8 @@ class InverterNetwork(nn.Module):
         held = self.tokens(tokens) + self.positions.weight[:longest]
         held = held + torch.tanh(missing.gather(1, tokens))[..., None] * self.doubt
         rows, at = torch.nonzero(ids >= 0, as_tuple=True)
-        x = x.index_put((rows, at + self._begin), held[rows, at] + self.kinds.weight[_DRAFT])
+        x = x.index_put((rows, at + self._draft_start), held[rows, at] + self.kinds.weight[_DRAFT])
         return _Prompt(x, starts, self.trust[1] * missing + self.trust[2] * present, ids, held)
-
-    @property
-    def _begin(self) -> int:
-        """Where drafts begin."""
-        return len(self.readers) * self.settings.prompt
 
     def _align(self, draft: Tensor, before: Tensor, at: Tensor) -> Tensor:
         """How much each token of the draft seems to be the next: shape (n, T, S).
@@ -334,10 +325,6 @@ class InverterNetwork(nn.Module):
             same = (behind[:, None, :, None] == before[:, :, None]).to(self.lags.dtype)
             align = align + same @ self.lags[back]
         return align.masked_fill(draft[:, None] < 0, -torch.inf)
-
-    def _next_of_draft(self, held: Tensor, align: Tensor) -> Tensor:
-        """What is known of the tokens of the draft that seem to be next."""
-        return self.aligned(torch.softmax(align, dim=2) @ held)
 
     def _keys(self, x: Tensor) -> Tensor:
         return self.pointed(self.norm(x))
@@ -354,12 +341,13 @@ class InverterNetwork(nn.Module):
 
     def _log_likely(self, x: Tensor, evidence: Tensor, pointed: _Pointed | None) -> Tensor:
         """log p of all tokens, of shape (N, V), at places with states of shape (N, W)."""
-        words = torch.log_softmax(self._logits(x, evidence), dim=1)
+        words = self._log_words(x, evidence)
         if pointed is None:
             return words
-        write, copy = self._log_gate(x)
-        copied = torch.zeros_like(words).scatter_add_(1, pointed.ids.clamp(min=END), pointed.chance)
+        (ids, chance), (write, copy) = pointed, self._log_gate(x)
+        copied = torch.zeros_like(words).scatter_add_(1, ids.clamp(min=END), chance)
         return torch.logaddexp(write[:, None] + words, copy[:, None] + torch.log(copied + _NEVER))
 
-    def _logits(self, x: Tensor, evidence: Tensor) -> Tensor:
-        return functional.linear(self.norm(x), self.tokens.weight, self.bias) + evidence
+    def _log_words(self, x: Tensor, evidence: Tensor) -> Tensor:
+        """log p of the words alone, without copies."""
+        return torch.log_softmax(functional.linear(self.norm(x), self.tokens.weight, self.bias) + evidence, dim=1)

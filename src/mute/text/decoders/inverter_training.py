@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,17 +19,19 @@ from mute.errors import MuteError
 from mute.rows.interrupts import Stop
 from mute.rows.validation import check_number, check_whole_number
 from mute.storage.container import read_arrays, write_arrays
-from mute.storage.files import write_atomically
-from mute.text.decoders.decoder import check_wanted, cosines
+from mute.storage.files import write_atomically, write_json
+from mute.text.decoders.decoder import Decoded, check_wanted, cosines
 from mute.text.decoders.inverter import Inverter, require_packages, token_ids
 from mute.text.decoders.language import Language, Token, begins, tokenise
 from mute.text.encoders.encoder import Encoder, Stages, check_texts, counted, hash_texts
 from mute.text.encoders.encoding import encode, forget
 from mute.text.evaluation.metrics import bleu
-from mute.typing import Foreign, Json
+from mute.typing import Array, Foreign
 
 if TYPE_CHECKING:
-    from mute.text.decoders.inverter_network import InverterNetwork
+    from torch import Tensor
+
+    from mute.text.decoders.inverter_network import InverterNetwork, Request
 
 __all__ = ["WordEdits", "token_evidence", "train_inverter"]
 
@@ -98,20 +100,17 @@ def train_inverter(
         Embeddings of the texts, if they are known.
     vocabulary : int, default=4000
         Sub-word tokens. Twice as many make texts a ninth shorter and a step a quarter dearer.
-    width, layers, heads : int
-        Sizes of the transformer.
-    max_tokens : int, default=64
-        The longest text that is learned and can be written.
+    width, layers, heads, max_tokens : int, default=192, 2, 4 and 64
+        Sizes of the transformer, and the longest text that is learned and can be written.
     minutes : float, optional
         How long to train; `epochs` is ignored then. Encoding before and judging after come on top.
     epochs : int, default=8
         Passes over the texts to learn guessing, and passes over the drafts of each round.
     rounds, pairs : int, default=1 and 40000
         How often drafts are made anew, and most drafts in a round.
-    batch_size : int, default=32
+    batch_size, random_state : int, default=32 and 0
     learning_rate : float, default=2e-3
         The highest of AdamW's; it warms up and falls with a cosine in each stage.
-    random_state : int, default=0
     progress : function (stage, share done of it), optional
         The stages are "encoding", "guessing", "drafting", "correcting" and "judging".
 
@@ -164,34 +163,36 @@ def train_inverter(
         check_number(name, number, "above 0", lambda value: value > 0)
     # All that decides the result: a folder belongs to one command.
     command = SimpleNamespace(
-        texts=hash_texts(given), encoder=encoder.fingerprint, minutes=minutes, learning_rate=learning_rate, **counts
+        texts=hash_texts(given),
+        encoder=encoder.fingerprint,
+        minutes=None if minutes is None else float(minutes),
+        learning_rate=float(learning_rate),
+        **{name: int(value) for name, value in counts.items()},
     )
     home = Path(folder)
-    if _claim(home, command):
-        return Inverter.load(home, encoder)
-    report = progress or (lambda stage, share: None)
-    corpus = _prepare(given, encoder, embeddings, home, command, report)
-    with Stop() as stop:
-        run = _Training(corpus, encoder, command, home, report, stop)
-        run.train()
-    quality = _judge(run.inverter({}), corpus, run.edits, random_state, report)
-    quality["texts_per_second"] = run.state.taught / max(run.state.teaching, 1e-9)
-    run.inverter(quality).save(home)
-    (home / _CHECKPOINT).unlink(missing_ok=True)
-    forget(home / _EMBEDDINGS)
+    if not _is_done(home, command):
+        report = progress or (lambda stage, share: None)
+        corpus = _prepare(given, encoder, embeddings, home, command, report)
+        with Stop() as stop:
+            run = _Training(corpus, encoder, command, home, report, stop)
+            run.train()
+        quality = _judge(run.inverter({}), corpus, run.edits, random_state, report)
+        quality["texts_per_second"] = run.state.taught / max(run.state.teaching, 1e-9)
+        run.inverter(quality).save(home)
+        (home / _CHECKPOINT).unlink(missing_ok=True)
+        forget(home / _EMBEDDINGS)
     return Inverter.load(home, encoder)
 
 
-def _claim(home: Path, command: SimpleNamespace) -> bool:
-    """Make the folder of the command, or check that it belongs to the command; whether its training is done."""
+def _is_done(home: Path, command: SimpleNamespace) -> bool:
+    """Whether the training of the folder is done; a new folder becomes the command's, that of another is refused."""
     path, mine = home / _COMMAND, vars(command)
     try:
         home.mkdir(parents=True, exist_ok=True)
-        if not path.exists() and any(home.iterdir()):
-            raise MuteError(f"{home} holds other files: give a new or empty folder to train in")
         if not path.exists():
-            with write_atomically(path) as file:
-                file.write(json.dumps(mine, indent=1, default=int).encode())
+            if any(home.iterdir()):
+                raise MuteError(f"{home} holds other files: give a new or empty folder to train in")
+            write_json(path, mine)
         theirs = json.loads(path.read_bytes())
     except OSError as error:
         raise MuteError(f"cannot train in {home}: {error.strerror}, so choose another folder") from error
@@ -203,8 +204,7 @@ def _claim(home: Path, command: SimpleNamespace) -> bool:
     return (home / "inverter.json").exists()
 
 
-@dataclass(frozen=True)
-class _Corpus:
+class _Corpus(NamedTuple):
     """Unique texts that the network can write, with their tokens and embeddings; rows to train on and held-out rows."""
 
     texts: list[str]
@@ -217,29 +217,26 @@ class _Corpus:
 
 
 def _prepare(
-    texts: list[str], encoder: Encoder, embeddings: ArrayLike | None, home: Path, command: Any, report: Stages
+    given: list[str], encoder: Encoder, known: ArrayLike | None, home: Path, command: SimpleNamespace, report: Stages
 ) -> _Corpus:
-    first: dict[str, int] = {}
-    for row, text in enumerate(texts):
-        if text:
-            first.setdefault(text, row)
-    tokenizer = _tokenizer(home / "tokenizer.json", list(first), command.vocabulary)
-    ids = dict(zip(first, token_ids(tokenizer, list(first)), strict=True))
-    rows = [row for text, row in first.items() if len(ids[text]) <= command.max_tokens]
-    if len(rows) < _FEWEST:
+    unique = [text for text in dict.fromkeys(given) if text]
+    tokenizer = _tokenizer(home / "tokenizer.json", unique, command.vocabulary)
+    both = zip(unique, token_ids(tokenizer, unique), strict=True)
+    short = {text: ids for text, ids in both if len(ids) <= command.max_tokens}
+    n, texts = len(short), list(short)
+    if n < _FEWEST:
         raise MuteError(
-            f"{len(rows)} of {len(texts)} texts are unique, not empty and of at most {command.max_tokens} tokens; "
+            f"{n} of {len(given)} texts are unique, not empty and of at most {command.max_tokens} tokens; "
             f"training needs {_FEWEST}: give more texts, or raise max_tokens"
         )
-    kept = [texts[row] for row in rows]
-    if embeddings is not None:
-        known = _checked(embeddings, texts, encoder)[rows]
+    if known is None:
+        rows = encode(texts, encoder, cache=home / _EMBEDDINGS, progress=counted(report, "encoding"))
     else:
-        known = encode(kept, encoder, cache=home / _EMBEDDINGS, progress=counted(report, "encoding"))
-    order = np.random.default_rng([command.random_state, 2**32]).permutation(len(rows))
-    held_out, train = np.split(order, [min(_HELD_OUT, len(rows) // 10)])
-    kept_ids = [ids[text] for text in kept]
-    return _Corpus(kept, kept_ids, known, np.sort(train), np.sort(held_out), len(first) - len(rows), tokenizer)
+        first = {text: row for row, text in reversed([*enumerate(given)])}
+        rows = _checked(known, given, encoder)[[first[text] for text in texts]]
+    order = np.random.default_rng([command.random_state, 2**32]).permutation(n)
+    held_out, train = (np.sort(part) for part in np.split(order, [min(_HELD_OUT, n // 10)]))
+    return _Corpus(texts, list(short.values()), rows, train, held_out, len(unique) - n, tokenizer)
 
 
 def _checked(embeddings: ArrayLike, texts: list[str], encoder: Encoder) -> NDArray[np.float32]:
@@ -254,7 +251,7 @@ def _checked(embeddings: ArrayLike, texts: list[str], encoder: Encoder) -> NDArr
     return known
 
 
-def _tokenizer(path: Path, texts: list[str], vocabulary: int) -> Any:
+def _tokenizer(path: Path, texts: list[str], vocabulary: int) -> Foreign:
     """Byte-level pairs: they can write any text, and give it back as it was."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -372,8 +369,7 @@ class _State:
     teaching: float = 0.0
 
 
-@dataclass(frozen=True)
-class _Drafts:
+class _Drafts(NamedTuple):
     """Texts to correct, the row of the corpus that each should become, and their embeddings."""
 
     rows: NDArray[np.int64]
@@ -389,14 +385,17 @@ class _Training:
     ) -> None:
         import torch
 
+        from mute.estimators.training import descent
+
         self._corpus, self._encoder, self._command = corpus, encoder, command
         self._checkpoint, self._report, self._stop = home / _CHECKPOINT, report, stop
         self._network = _new_network(corpus, command)
         weights = self._network.parameters()
         self._optimiser = torch.optim.AdamW(weights, weight_decay=0.01, betas=(0.9, 0.98), fused=True)
+        self._step = descent(self._loss, self._optimiser, longest=_CLIP)
         self._lengths = np.array([len(ids) for ids in corpus.ids])
         self.edits = WordEdits(Language.learn([corpus.texts[row] for row in corpus.train]))
-        self.state, self._blocks = _State(), list[_Drafts]()
+        self.state, self._drafts = _State(), self._no_drafts()
         if self._checkpoint.exists():
             self._resume()
         self._clock = self._kept = time.monotonic()
@@ -424,69 +423,65 @@ class _Training:
     def _teach(self, end: float) -> None:
         """Learn to guess, or with drafts to correct, until the epochs or the time are over."""
         command, state = self._command, self.state
-        drafts = self._drafts() if state.stage else None
-        draft_ids = token_ids(self._corpus.tokenizer, drafts.texts) if drafts else []
+        draft_ids = token_ids(self._corpus.tokenizer, self._drafts.texts) if state.stage else []
         self._network.train()
         while True:
-            batches = self._batches(drafts, draft_ids)
+            batches = self._batches(draft_ids)
             while state.batch < len(batches):
                 share = (state.turn + state.batch / len(batches)) / command.epochs
                 if command.minutes is not None:
                     share = self._share_of_time(end)
                 if share >= 1.0:
                     return
+                warm, falling = min(1.0, share / _WARM_UP), 0.5 * (1.0 + math.cos(math.pi * share))
+                self._optimiser.param_groups[0]["lr"] = command.learning_rate * max(warm * falling, _LEAST_RATE)
                 correct, rows = batches[state.batch]
-                self._step(rows, drafts if correct else None, draft_ids, share)
+                self._step(*self._examples(rows, draft_ids if correct else None))
                 state.batch, state.taught = state.batch + 1, state.taught + len(rows)
                 self._tick("correcting" if state.stage else "guessing", share, teaching=True)
             state.turn, state.batch = state.turn + 1, 0
 
-    def _batches(self, drafts: _Drafts | None, draft_ids: list[list[int]]) -> list[tuple[bool, NDArray[np.int64]]]:
+    def _batches(self, draft_ids: list[list[int]]) -> list[tuple[bool, NDArray[np.int64]]]:
         """The batches of a pass: whether to correct, and which drafts or texts."""
         size, texts = self._command.batch_size, self._corpus.train
         rng = np.random.default_rng([self._command.random_state, self.state.stage, self.state.turn])
-        if drafts is None:
+        if not self.state.stage:
             return [(False, rows) for rows in _by_length(texts, self._lengths[texts], size, rng)]
-        both = np.array([len(ids) for ids in draft_ids]) + self._lengths[drafts.rows]
+        both = np.array([len(ids) for ids in draft_ids]) + self._lengths[self._drafts.rows]
         batches = [(True, rows) for rows in _by_length(np.arange(len(both)), both, size, rng)]
         some = rng.permutation(texts)[: math.ceil(_REMINDERS * len(both))]
         batches += [(False, rows) for rows in _by_length(some, self._lengths[some], size, rng)]
         return [batches[at] for at in rng.permutation(len(batches))]
 
-    def _step(self, rows: NDArray[np.int64], drafts: _Drafts | None, draft_ids: list[list[int]], share: float) -> None:
+    def _examples(self, rows: NDArray[np.int64], draft_ids: list[list[int]] | None) -> tuple[Request, list[list[int]]]:
+        """What to write texts for, and these texts; rows are those of the drafts, or of the corpus without drafts."""
         import torch
 
         from mute.text.decoders.inverter_network import Request
 
-        texts = rows if drafts is None else drafts.rows[rows]
-        wanted = self._corpus.embeddings[texts]
-        if drafts is None:
-            request = Request(torch.tensor(wanted))
-        else:
-            reached = torch.tensor(drafts.reached[rows])
-            request = Request(torch.tensor(self._blurred(wanted)), [draft_ids[row] for row in rows], reached)
-        warm, falling = min(1.0, share / _WARM_UP), 0.5 * (1.0 + math.cos(math.pi * share))
-        self._optimiser.param_groups[0]["lr"] = self._command.learning_rate * max(warm * falling, _LEAST_RATE)
-        loss, _ = self._network.loss(request, [self._corpus.ids[row] for row in texts])
-        if not math.isfinite(loss.item()):
-            raise MuteError(f"training diverged: the loss became {loss.item()}; lower the learning rate")
-        self._optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self._network.parameters(), _CLIP)
-        self._optimiser.step()
-
-    def _blurred(self, wanted: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The embeddings, half of them with noise."""
+        texts = rows if draft_ids is None else self._drafts.rows[rows]
+        wanted, answers = self._corpus.embeddings[texts], [self._corpus.ids[row] for row in texts]
+        if draft_ids is None:
+            return Request(torch.tensor(wanted)), answers
+        # Half of the embeddings get noise.
         state = self.state
         rng = np.random.default_rng([self._command.random_state, state.stage, state.turn, state.batch])
         strength = np.maximum(rng.uniform(-_BLUR, _BLUR, (len(wanted), 1)), 0.0) * self._network.scale.item()
-        return np.asarray(wanted + strength * rng.standard_normal(wanted.shape), np.float32)
+        blurred = np.asarray(wanted + strength * rng.standard_normal(wanted.shape), np.float32)
+        reached = torch.tensor(self._drafts.reached[rows])
+        return Request(torch.tensor(blurred), [draft_ids[row] for row in rows], reached), answers
+
+    def _loss(self, request: Request, texts: list[list[int]]) -> Tensor:
+        loss, _ = self._network.loss(request, texts)
+        if not math.isfinite(loss.item()):
+            raise MuteError(f"training diverged: the loss became {loss.item()}; lower the learning rate")
+        return loss
 
     def _draft(self, end: float) -> None:
         """Make the drafts of a round, block by block."""
         corpus, command, state = self._corpus, self._command, self.state
         if not state.batch:
-            self._blocks = []
+            self._drafts = self._no_drafts()
         seed = [command.random_state, state.stage]
         order = np.random.default_rng(seed).permutation(corpus.train)[: command.pairs]
         n_blocks = math.ceil(len(order) / _BLOCK)
@@ -497,22 +492,18 @@ class _Training:
             rows = order[block * _BLOCK : (block + 1) * _BLOCK]
             n_guessed, n_right = round(_GUESSED * len(rows)), round(_RIGHT * len(rows))
             guessed, edited, right = np.split(rows, [n_guessed, len(rows) - n_right])
-            drafts = [best for best, *_ in self.inverter({}).guess(corpus.embeddings[guessed])] if n_guessed else []
-            drafts += [self.edits(corpus.texts[row], rng) for row in edited]
-            reached = np.concatenate([self._encoder(drafts), corpus.embeddings[right]])
-            self._blocks.append(_Drafts(rows, drafts + [corpus.texts[row] for row in right], reached))
+            texts = [best for best, *_ in self.inverter({}).guess(corpus.embeddings[guessed])] if n_guessed else []
+            texts += [self.edits(corpus.texts[row], rng) for row in edited]
+            reached = [self._drafts.reached, self._encoder(texts), corpus.embeddings[right]]
+            texts = [*self._drafts.texts, *texts, *(corpus.texts[row] for row in right)]
+            self._drafts = _Drafts(np.concatenate([self._drafts.rows, rows]), texts, np.concatenate(reached))
             state.batch, share = block + 1, (block + 1) / n_blocks
             if command.minutes is not None:
                 share = max(share, min(self._share_of_time(end), 1.0))
             self._tick("drafting", share)
 
-    def _drafts(self) -> _Drafts:
-        blocks = self._blocks
-        return _Drafts(
-            np.concatenate([np.empty(0, np.int64), *(block.rows for block in blocks)]),
-            [text for block in blocks for text in block.texts],
-            np.concatenate([self._corpus.embeddings[:0], *(block.reached for block in blocks)]),
-        )
+    def _no_drafts(self) -> _Drafts:
+        return _Drafts(np.empty(0, np.int64), [], self._corpus.embeddings[:0])
 
     def _share_of_time(self, end: float) -> float:
         return (self.state.seconds - self.state.begun) / max(end - self.state.begun, 1e-9)
@@ -523,49 +514,46 @@ class _Training:
         self.state.seconds += took
         self.state.teaching += took * teaching
         self._report(name, share)
+        if self._stop.asked or now - self._kept > _KEEP_EVERY:
+            self._keep()
         if self._stop.asked:
-            self._keep()
             self._stop.leave()
-        if now - self._kept > _KEEP_EVERY:
-            self._keep()
 
     def _keep(self) -> None:
         arrays = {f"network.{name}": value.numpy() for name, value in self._network.state_dict().items()}
         for at, moments in self._optimiser.state_dict()["state"].items():
             arrays |= {f"adam.{at}.{name}": value.numpy() for name, value in moments.items()}
-        drafts = self._drafts()
-        letters = np.frombuffer(json.dumps(drafts.texts).encode(), np.uint8)
-        arrays |= {"drafts.rows": drafts.rows, "drafts.texts": letters, "drafts.reached": drafts.reached}
+        letters = np.frombuffer(json.dumps(self._drafts.texts).encode(), np.uint8)
+        arrays |= {"drafts.rows": self._drafts.rows, "drafts.texts": letters, "drafts.reached": self._drafts.reached}
         write_arrays(self._checkpoint, arrays, {"state": json.dumps(asdict(self.state))})
         self._kept = time.monotonic()
 
     def _resume(self) -> None:
-        import torch
-
-        parts: dict[str, Json] = {"network": {}, "adam": {}, "drafts": {}}
         try:
             metadata, arrays = read_arrays(self._checkpoint, "the checkpoint of a training")
             self.state = _State(**json.loads(metadata["state"]))
-            for name, array in arrays.items():
-                part, _, rest = name.partition(".")
-                parts[part][rest] = torch.from_numpy(array)
-            self._network.load_state_dict(parts["network"])
-            moments: dict[int, Json] = {}
-            for name, value in parts["adam"].items():
-                at, _, what = name.partition(".")
-                moments.setdefault(int(at), {})[what] = value
-            groups = self._optimiser.state_dict()["param_groups"]
-            self._optimiser.load_state_dict({"state": moments, "param_groups": groups})
-            rows, letters, reached = (parts["drafts"][name].numpy() for name in ("rows", "texts", "reached"))
-            self._blocks = [_Drafts(rows, json.loads(letters.tobytes()), reached)]
+            self._network.load_state_dict(_tensors(arrays, "network."))
+            optimiser = self._optimiser.state_dict()
+            for name, value in _tensors(arrays, "adam.").items():
+                at, _, moment = name.partition(".")
+                optimiser["state"].setdefault(int(at), {})[moment] = value
+            self._optimiser.load_state_dict(optimiser)
+            texts = json.loads(arrays["drafts.texts"].tobytes())
+            self._drafts = _Drafts(arrays["drafts.rows"], texts, arrays["drafts.reached"])
         except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
             raise MuteError(f"{self._checkpoint} is damaged ({error}): remove it to train from the start") from error
+
+
+def _tensors(arrays: dict[str, Array], prefix: str) -> dict[str, Tensor]:
+    import torch
+
+    return {name[len(prefix) :]: torch.from_numpy(a) for name, a in arrays.items() if name.startswith(prefix)}
 
 
 def _new_network(corpus: _Corpus, command: SimpleNamespace) -> InverterNetwork:
     import torch
 
-    from mute.estimators.training import seeded
+    from mute.estimators.training import center_and_scale, seeded
     from mute.text.decoders.inverter_network import END, InverterNetwork, Settings
 
     known, ids = corpus.embeddings[corpus.train], [corpus.ids[row] for row in corpus.train]
@@ -574,8 +562,7 @@ def _new_network(corpus: _Corpus, command: SimpleNamespace) -> InverterNetwork:
         network = InverterNetwork(
             Settings(known.shape[1], n_tokens, command.width, command.layers, command.heads, command.max_tokens)
         )
-    center = known.mean(axis=0, dtype=np.float64)
-    scale = max(float(np.sqrt(known.var(axis=0, dtype=np.float64).mean())), 1e-12)
+    center, scale = center_and_scale(known)
     network.center.copy_(torch.from_numpy(center))
     network.scale.fill_(scale)
     network.evidence.copy_(torch.from_numpy(token_evidence(ids, (known - center) / scale, n_tokens)))
@@ -616,19 +603,14 @@ def _judge(
     report("judging", 0.6)
     rng = np.random.default_rng([random_state, 2**33])
     sources = [edits(text, rng) for text in texts]
-    edited = inverter.decode(wanted, sources)
-    report("judging", 1.0)
-    return {
-        "token_accuracy": hits / n_tokens,
-        "guess_cosine": float(cosines(encoder(guesses), wanted).mean()),
-        "guess_bleu": bleu(guesses, texts).score,
-        "cosine": float(decoded.scores.mean()),
-        "bleu": bleu(decoded.texts, texts).score,
-        "source_cosine": float(cosines(encoder(sources), wanted).mean()),
-        "source_bleu": bleu(sources, texts).score,
-        "edited_cosine": float(edited.scores.mean()),
-        "edited_bleu": bleu(edited.texts, texts).score,
-        "n_held_out": len(rows),
-        "n_texts": len(corpus.train),
-        "n_too_long": corpus.n_too_long,
+    found = {
+        "guess_": Decoded(guesses, cosines(encoder(guesses), wanted)),
+        "": decoded,
+        "source_": Decoded(sources, cosines(encoder(sources), wanted)),
+        "edited_": inverter.decode(wanted, sources),
     }
+    report("judging", 1.0)
+    quality = {"token_accuracy": hits / n_tokens}
+    for name, one in found.items():
+        quality |= {f"{name}cosine": float(one.scores.mean()), f"{name}bleu": bleu(one.texts, texts).score}
+    return quality | {"n_held_out": len(rows), "n_texts": len(corpus.train), "n_too_long": corpus.n_too_long}

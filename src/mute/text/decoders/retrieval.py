@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -77,9 +77,9 @@ class Retrieval:
         """
         wanted, given = check_wanted(embeddings, sources, self.encoder)
         if wanted.shape[1] != self.directions.shape[1]:
+            width = self.directions.shape[1]
             raise MuteError(
-                f"these embeddings have {wanted.shape[1]} columns, those of the corpus {self.directions.shape[1]}: "
-                "decode with the encoder that made them"
+                f"these embeddings have {wanted.shape[1]} columns, those of the corpus {width}: give others"
             )
         wanted = unit(wanted)
         queries, barred = self._barred(given)
@@ -120,7 +120,7 @@ class Retrieval:
         return {"letters": letters, "offsets": offsets, "directions": self.directions}, {}
 
     @classmethod
-    def from_state(cls, encoder: Encoder, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
+    def from_state(cls, encoder: Encoder, arrays: dict[str, Array], meta: Json) -> Self:
         """What `state` gave, checked."""
         letters, offsets, directions = found = [arrays[name] for name in ("letters", "offsets", "directions")]
         kinds = [(np.dtype(np.uint8), 1), (np.dtype(np.int64), 1), (np.dtype(np.float16), 2)]
@@ -129,12 +129,9 @@ class Retrieval:
         fits = len(offsets) == len(directions) + 1 > 1 and offsets[0] == 0 and offsets[-1] == len(letters)
         if not fits or (np.diff(offsets) < 0).any() or not np.isfinite(directions).all():
             raise MuteError("its texts and its embeddings do not fit together")
-        raw = letters.tobytes()
-        bounds = offsets.tolist()
-        out = cls.__new__(cls)
-        out.encoder = encoder
-        out.texts = [raw[start:stop].decode() for start, stop in pairwise(bounds)]
-        out.directions = directions
+        raw, out = letters.tobytes(), cls.__new__(cls)
+        out.encoder, out.directions = encoder, directions
+        out.texts = [raw[start:stop].decode() for start, stop in pairwise(offsets.tolist())]
         return out
 
 

@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Sequence
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,8 +18,8 @@ from numpy.typing import ArrayLike
 from mute.errors import MuteError
 from mute.rows.validation import check_whole_number
 from mute.text.decoders.decoder import Decoded, check_wanted, cosines
-from mute.text.encoders.encoder import Encoder
-from mute.typing import Classifier, Foreign
+from mute.text.encoders.encoder import Encoder, first_line
+from mute.typing import Foreign
 
 __all__ = ["LicenceNotice", "Vec2Text"]
 
@@ -30,6 +29,7 @@ _PUBLISHED = {
     1536: "text-embedding-ada-002 (1536 columns)",
 }
 _PARTS = ("hypothesizer", "corrector")
+_Path = str | os.PathLike[str]
 
 _noticed = False
 
@@ -70,7 +70,7 @@ class Vec2Text:
 
     def __init__(
         self,
-        model: str | os.PathLike[str] | tuple[str | os.PathLike[str], str | os.PathLike[str]] | Any,
+        model: _Path | tuple[_Path, _Path] | Foreign,
         encoder: Encoder,
         *,
         steps: int = 20,
@@ -84,9 +84,7 @@ class Vec2Text:
         try:
             self._package = import_module("vec2text")
         except ImportError as error:
-            raise MuteError(
-                f"decoding with vec2text needs its package ({error}): pip install vec2text, and mind its licence"
-            ) from error
+            raise MuteError(f"vec2text is not there ({error}): pip install vec2text, and mind its licence") from error
         if not quiet:
             _give_notice()
         self._corrector = _load(self._package, model) if isinstance(model, str | os.PathLike | tuple) else model
@@ -100,16 +98,12 @@ class Vec2Text:
         self._check_width(wanted.shape[1], "these embeddings have")
         device = getattr(self._corrector.model, "device", "cpu")
         texts: list[str] = []
+        # Its first guess takes no beam.
+        search = {"num_steps": self.steps or None, "sequence_beam_width": self.beam if self.steps else 0}
         for start in range(0, len(wanted), self._batch_size):
             rows = torch.tensor(wanted[start : start + self._batch_size], device=device)
             with torch.no_grad():
-                texts += self._package.invert_embeddings(
-                    embeddings=rows,
-                    corrector=self._corrector,
-                    num_steps=self.steps or None,
-                    # Its first guess takes no beam.
-                    sequence_beam_width=self.beam if self.steps else 0,
-                )
+                texts += self._package.invert_embeddings(embeddings=rows, corrector=self._corrector, **search)
         scores = cosines(self.encoder(texts), wanted) if texts else np.empty(0, np.float32)
         return Decoded(texts, scores)
 
@@ -121,12 +115,11 @@ class Vec2Text:
         names = [getattr(getattr(model, "config", None), "embedder_model_name", None), _PUBLISHED.get(needed)]
         known = ", for the published weights ".join(name for name in names if name) or "its name is not known"
         raise MuteError(
-            f"{who} {width} columns, and these weights of vec2text need the {needed} of the encoder they were trained "
-            f"for: {known}"
+            f"{who} {width} columns, but these weights of vec2text need the {needed} of an encoder: {known}"
         )
 
 
-def _load(package: Foreign, model: Classifier) -> Any:
+def _load(package: Foreign, model: _Path | tuple[_Path, ...]) -> Foreign:
     folders = [Path(part) for part in model] if isinstance(model, tuple) else [Path(model) / part for part in _PARTS]
     if len(folders) != 2:
         raise MuteError(f"vec2text has two models, {' and '.join(_PARTS)}; {len(folders)} folders were given")
@@ -142,8 +135,7 @@ def _load(package: Foreign, model: Classifier) -> Any:
         return package.load_corrector(*(kind.from_pretrained(str(at), use_safetensors=True) for kind, at in pairs))
     except Exception as error:
         # Broad on purpose: files, settings and torch each raise their own types.
-        why = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise MuteError(f"vec2text cannot load {' and '.join(map(str, folders))} ({why})") from error
+        raise MuteError(f"vec2text cannot load {' and '.join(map(str, folders))} ({first_line(error)})") from error
 
 
 def _give_notice() -> None:
@@ -167,10 +159,8 @@ def _licence() -> str:
         package = metadata.distribution("vec2text")
     except metadata.PackageNotFoundError:
         return "see the package"
-    for file in package.files or []:
-        if file.name.upper().startswith(("LICENSE", "LICENCE")) and ".dist-info" in str(file):
-            lines = Path(str(file.locate())).read_text(encoding="utf-8").split("\n")
-            if found := next((line.strip() for line in lines if line.strip()), None):
-                return found
-    fields = [name for name in ("License-Expression", "License") if name in package.metadata]
-    return package.metadata[fields[0]] if fields else "see the package"
+    names = ("LICENSE", "LICENCE")
+    files = [f for f in package.files or [] if f.name.upper().startswith(names) and ".dist-info" in str(f)]
+    lines = [line.strip() for file in files for line in file.read_text().splitlines()]
+    fields = [package.metadata[name] for name in ("License-Expression", "License") if name in package.metadata]
+    return next(filter(None, [*lines, *fields]), "see the package")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -11,33 +10,29 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from mute.errors import MuteError, missing_extra
 from mute.rows.threads import for_each, resolve_threads
 from mute.rows.validation import check_whole_number
 from mute.storage.cache import ENCODER_FILES, cached_folder
-from mute.text.encoders.folders import Folder, why_not
+from mute.text.encoders.folders import Folder, hash_of, why_not
 from mute.text.encoders.transformer import build_graph
 from mute.text.encoders.weights import read_weights
+from mute.typing import Foreign
 
 __all__ = [
-    "Encoder",
-    "FunctionEncoder",
-    "Stages",
-    "TextsDone",
-    "check_texts",
-    "counted",
-    "hash_texts",
-    "load_encoder",
-    "unit",
+    "Encoder", "EncoderLike", "FunctionEncoder", "Stages", "TextsDone", "as_encoder", "check_texts", "counted",
+    "first_line", "hash_texts", "load_encoder", "unit",
 ]  # fmt: skip
 
 TextsDone = Callable[[int, int], object]
 Stages = Callable[[str, float], None]
+_Function = Callable[[list[str]], ArrayLike]
+EncoderLike: TypeAlias = "Encoder | str | os.PathLike[str] | _Function"
 _Keep = Callable[[NDArray[np.intp], NDArray[np.float32]], None]
 
 # Encoders that `mute data prepare` fetches.
@@ -51,7 +46,7 @@ _TOKENISED = 4096
 
 
 def load_encoder(
-    spec: str | os.PathLike[str] | Callable[[list[str]], Any],
+    spec: str | os.PathLike[str] | _Function,
     *,
     pooling: str | None = None,
     max_tokens: int | None = None,
@@ -98,7 +93,16 @@ def load_encoder(
     reason = why_not(folder, pooling)
     if reason is None:
         return _OnnxEncoder(Folder(folder, pooling, max_tokens, normalise), name or str(spec))
-    return _SentenceTransformer(os.fspath(spec), reason, pooling, max_tokens, normalise, name)
+    if pooling is not None:
+        raise MuteError(
+            f"{reason}, so only sentence-transformers could run it, with its own pooling: leave pooling out"
+        )
+    return _SentenceTransformer(os.fspath(spec), reason, max_tokens, bool(normalise), name)
+
+
+def as_encoder(given: EncoderLike) -> Encoder:
+    """An encoder as it is, or what `load_encoder` makes of anything else."""
+    return given if isinstance(given, Encoder) else load_encoder(given)
 
 
 class Encoder(ABC):
@@ -266,7 +270,7 @@ class _OnnxEncoder(Encoder):
         return ids, marks
 
 
-def _session(folder: Folder) -> Any:
+def _session(folder: Folder) -> Foreign:
     try:
         import onnxruntime
     except ImportError:
@@ -301,14 +305,14 @@ def _threads() -> int:
 class FunctionEncoder(Encoder):
     """A function of the user's."""
 
-    def __init__(self, function: Callable[[list[str]], Any], name: str | None, normalise: bool) -> None:
+    def __init__(self, function: _Function, name: str | None, normalise: bool) -> None:
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
         self.dimension: int | None = None
         self._function, self._named, self._normalise = function, name is not None, normalise
 
     @property
     def fingerprint(self) -> str | None:
-        return _hash(["function", self.name, self._normalise]) if self._named else None
+        return hash_of(["function", self.name, self._normalise]) if self._named else None
 
     def _encode(self, texts: list[str], batch_size: int, progress: TextsDone) -> NDArray[np.float32]:
         parts = []
@@ -332,15 +336,7 @@ class FunctionEncoder(Encoder):
 class _SentenceTransformer(Encoder):
     """A model of the sentence-transformers package, which runs on torch."""
 
-    def __init__(
-        self,
-        spec: str,
-        reason: str,
-        pooling: str | None,
-        max_tokens: int | None,
-        normalise: bool | None,
-        name: str | None,
-    ) -> None:
+    def __init__(self, spec: str, reason: str, max_tokens: int | None, normalise: bool, name: str | None) -> None:
         try:
             package = import_module("sentence_transformers")
         except ImportError:
@@ -348,17 +344,16 @@ class _SentenceTransformer(Encoder):
                 f"{reason}; give {', '.join(_PREPARED)}, a folder with config.json, model.safetensors and "
                 "tokenizer.json of a BERT or MPNet encoder, or install sentence-transformers, which knows other kinds"
             ) from None
-        if pooling is not None:
-            raise MuteError(f"{reason}, so sentence-transformers runs it with its own pooling: leave pooling out")
         try:
             self._model = package.SentenceTransformer(spec)
         except Exception as error:
             # Broad on purpose: files, network and remote repositories each raise their own types.
-            why = (str(error).splitlines() or [type(error).__name__])[0][:200]
-            raise MuteError(f"{reason}, and sentence-transformers cannot load it either ({why})") from error
+            raise MuteError(
+                f"{reason}, and sentence-transformers cannot load it either ({first_line(error)})"
+            ) from error
         if max_tokens is not None:
             self._model.max_seq_length = max_tokens
-        self.name, self._spec, self._normalise = name or spec, spec, bool(normalise)
+        self.name, self._spec, self._normalise = name or spec, spec, normalise
         self.dimension = self._model.encode([""]).shape[1]
 
     @cached_property
@@ -367,7 +362,7 @@ class _SentenceTransformer(Encoder):
         for name, tensor in self._model.state_dict().items():
             state.update(name.encode())
             state.update(tensor.detach().cpu().float().numpy().tobytes())
-        return _hash(["sentence-transformers", self._spec, str(self._model), state.hexdigest(), self._normalise])
+        return hash_of(["sentence-transformers", self._spec, str(self._model), state.hexdigest(), self._normalise])
 
     def _encode(self, texts: list[str], batch_size: int, progress: TextsDone) -> NDArray[np.float32]:
         rows = self._model.encode(texts, batch_size=batch_size, show_progress_bar=False)
@@ -386,8 +381,9 @@ class _SentenceTransformer(Encoder):
             return [states[~mask] for states, mask in zip(rows, marks, strict=True)]
         except Exception as error:
             # Broad on purpose: models without a transformer inside fail each in its own way.
-            why = (str(error).splitlines() or [type(error).__name__])[0][:200]
-            raise MuteError(f"{self.name} does not show its tokens ({why}): take another encoder") from error
+            raise MuteError(
+                f"{self.name} does not show its tokens ({first_line(error)}): take another encoder"
+            ) from error
 
 
 def counted(stages: Stages, stage: str) -> TextsDone:
@@ -404,11 +400,12 @@ def hash_texts(texts: list[str], key: str = "") -> str:
     return digest.hexdigest()
 
 
+def first_line(error: Exception) -> str:
+    """The beginning of what an error of another package says."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
 def unit(rows: NDArray[np.floating]) -> NDArray[np.float32]:
     """Rows at length 1; those of zeros stay."""
     lengths = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True))
     return (rows / np.maximum(lengths, 1e-12)).astype(np.float32)
-
-
-def _hash(parts: list[Any]) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

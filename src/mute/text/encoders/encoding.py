@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.storage.files import write_atomically
-from mute.text.encoders.encoder import Encoder, TextsDone, check_texts, hash_texts, load_encoder
+from mute.text.encoders.encoder import Encoder, EncoderLike, TextsDone, as_encoder, check_texts, hash_texts
 
 __all__ = ["encode", "forget"]
 
@@ -24,7 +22,7 @@ _BLOCK = 1024
 
 def encode(
     texts: Sequence[str],
-    encoder: Encoder | str | os.PathLike[str] | Callable[[list[str]], Any],
+    encoder: EncoderLike,
     *,
     batch_size: int = 64,
     cache: str | os.PathLike[str] | None = None,
@@ -59,6 +57,7 @@ def encode(
     Examples
     --------
     >>> import tempfile
+    >>> from mute.text import load_encoder
     >>> lengths = load_encoder(lambda texts: [[len(text)] for text in texts], name="lengths")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     first = encode(["a", "bcd"], lengths, cache=folder).tolist()
@@ -66,26 +65,25 @@ def encode(
     >>> first == again == [[1.0], [3.0]]
     True
     """
-    if not isinstance(encoder, Encoder):
-        encoder = load_encoder(encoder)
-    given = check_texts(texts)
+    encoder, given, tell = as_encoder(encoder), check_texts(texts), progress or (lambda done, total: None)
     if cache is None or not given:
-        return encoder(given, batch_size, progress=progress)
+        return encoder(given, batch_size, progress=tell)
     if encoder.fingerprint is None:
         raise MuteError(
             f"embeddings of the function {encoder.name} cannot be cached without a name to know it by: use "
             "load_encoder(function, name=...), or leave the cache out"
         )
-    whole, parts = _places(Path(cache), encoder.fingerprint, given)
+    # The one file of these texts, and the folder of its blocks.
+    key = hash_texts(given, encoder.fingerprint)[:32]
+    whole, parts = Path(cache) / f"{key}.npy", Path(cache) / f"{key}.parts"
     stored = _read(whole, len(given), encoder.dimension)
     if stored is None:
-        _encode_blocks(given, encoder, batch_size, parts, progress)
+        _encode_blocks(given, encoder, batch_size, parts, tell)
         _join(whole, parts, len(given))
         stored = _read(whole, len(given), encoder.dimension)
         if stored is None:
             raise MuteError(f"{whole} was written but cannot be read: is the disk at fault?")
-    if progress is not None:
-        progress(len(given), len(given))
+    tell(len(given), len(given))
     return stored
 
 
@@ -102,12 +100,6 @@ def forget(cache: str | os.PathLike[str]) -> None:
         folder.rmdir()
 
 
-def _places(cache: Path, fingerprint: str, texts: list[str]) -> tuple[Path, Path]:
-    """Where the embeddings of these texts are kept: the one file, and the folder of its blocks."""
-    key = hash_texts(texts, fingerprint)[:32]
-    return cache / f"{key}.npy", cache / f"{key}.parts"
-
-
 def _is_key(stem: str) -> bool:
     return len(stem) == 32 and not set(stem) - set("0123456789abcdef")
 
@@ -116,16 +108,16 @@ def _block_file(parts: Path, start: int) -> Path:
     return parts / f"{start // _BLOCK:06d}.npy"
 
 
-def _encode_blocks(
-    texts: list[str], encoder: Encoder, batch_size: int, parts: Path, progress: TextsDone | None
-) -> None:
+def _encode_blocks(texts: list[str], encoder: Encoder, batch_size: int, parts: Path, tell: TextsDone) -> None:
     for start in range(0, len(texts), _BLOCK):
         block, file = texts[start : start + _BLOCK], _block_file(parts, start)
         if _read(file, len(block), encoder.dimension) is not None:
             continue
-        if progress is not None:
-            progress(start, len(texts))
-        later = None if progress is None else partial(_report, progress, start, len(texts))
+        tell(start, len(texts))
+
+        def later(done: int, _: int, start: int = start) -> None:
+            tell(start + done, len(texts))
+
         rows = encoder(block, batch_size, progress=later)
         try:
             parts.mkdir(parents=True, exist_ok=True)
@@ -133,10 +125,6 @@ def _encode_blocks(
             raise MuteError(f"cannot keep embeddings in {parts}: {error.strerror}, so choose another cache") from error
         with write_atomically(file) as target:
             np.save(target, rows)
-
-
-def _report(progress: TextsDone, start: int, total: int, done: int, _: int) -> None:
-    progress(start + done, total)
 
 
 def _read(file: Path, n_rows: int, n_columns: int | None) -> NDArray[np.float32] | None:

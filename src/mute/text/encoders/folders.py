@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 from mute.errors import MuteError, missing_extra
+from mute.storage.files import sha256_of_file
 from mute.text.encoders.weights import KINDS, Architecture
-from mute.typing import Json
+from mute.typing import Foreign, Json, JsonValue
 
-__all__ = ["Folder", "why_not"]
+__all__ = ["Folder", "hash_of", "why_not"]
 
 _FILES = ("config.json", "model.safetensors", "tokenizer.json")
 
@@ -66,7 +66,7 @@ class Folder:
         said = own.get("max_seq_length")
         self.max_tokens: int = max_tokens or min(said if isinstance(said, int) and said > 0 else longest, longest)
 
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> Foreign:
         """The tokenizer, which cuts texts at `max_tokens` and does not pad."""
         try:
             from tokenizers import Tokenizer
@@ -87,11 +87,15 @@ class Folder:
 
     def fingerprint(self) -> str:
         """A hash of all that decides the embeddings."""
-        parts: list[Any] = [_VERSION, self.pooling, self.max_tokens, self.normalise, self.lower]
+        parts: list[JsonValue] = [_VERSION, self.pooling, self.max_tokens, self.normalise, self.lower]
         for name in _FILES:
-            with open(self.path / name, "rb") as file:
-                parts += [name, (self.path / name).stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+            parts += [name, (self.path / name).stat().st_size, sha256_of_file(self.path / name)]
+        return hash_of(parts)
+
+
+def hash_of(parts: list[JsonValue]) -> str:
+    """A hash of values that JSON can hold."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _read(path: Path) -> Json:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from mute.errors import missing_extra
 from mute.text.encoders.weights import KINDS, Architecture
@@ -48,17 +47,15 @@ def build_graph(
     graph = _Graph(onnx, weights)
     states = graph.node("Identity", [_layers(graph, arch)], name="tokens")
     graph.node("Identity", [_pooled(graph, states, pooling, normalise)], name="embeddings")
+    texts = ["texts", "length"]
+    inputs = [info("ids", kinds.INT64, texts), info("mask", kinds.FLOAT, texts)]
+    outputs = [
+        info("embeddings", kinds.FLOAT, ["texts", arch.width]),
+        info("tokens", kinds.FLOAT, [*texts, arch.width]),
+    ]
+    constants = [graph.declared(name) for name in graph.constants]
     model = helper.make_model(
-        helper.make_graph(
-            graph.nodes,
-            arch.kind,
-            [info("ids", kinds.INT64, ["texts", "length"]), info("mask", kinds.FLOAT, ["texts", "length"])],
-            [
-                info("embeddings", kinds.FLOAT, ["texts", arch.width]),
-                info("tokens", kinds.FLOAT, ["texts", "length", arch.width]),
-            ],
-            [graph.declared(name) for name in graph.constants],
-        ),
+        helper.make_graph(graph.nodes, arch.kind, inputs, outputs, constants),
         producer_name="mute",
         opset_imports=[helper.make_opsetid("", _OPSET)],
         ir_version=_IR_VERSION,
@@ -71,7 +68,7 @@ class _Graph:
 
     def __init__(self, onnx: Foreign, weights: Mapping[str, NDArray[np.float32]]) -> None:
         self.onnx, self.weights = onnx, weights
-        self.nodes: list[Any] = []
+        self.nodes: list[Foreign] = []
         self.constants: dict[str, Array] = {}
 
     def node(self, kind: str, inputs: list[str], name: str = "", **more: Setting) -> str:
@@ -79,7 +76,7 @@ class _Graph:
         self.nodes.append(self.onnx.helper.make_node(kind, inputs, [name], name, **more))
         return name
 
-    def constant(self, name: str, values: Any) -> str:
+    def constant(self, name: str, values: ArrayLike) -> str:
         if name not in self.constants:
             self.constants[name] = np.asarray(values, order="C")
         return name
@@ -87,7 +84,7 @@ class _Graph:
     def is_large(self, name: str) -> bool:
         return self.constants[name].nbytes > _LARGE
 
-    def declared(self, name: str) -> Any:
+    def declared(self, name: str) -> Foreign:
         """A constant with its values; if it is large, with a note that they are elsewhere."""
         values = self.constants[name]
         if not self.is_large(name):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.storage.container import read_arrays
+from mute.typing import Json
 
 __all__ = ["KINDS", "Architecture", "read_weights"]
 
@@ -27,30 +26,17 @@ KINDS: dict[str, tuple[str, ...]] = {
 class Architecture:
     """The sizes of an encoder, out of the content of its ``config.json`` at `where`.
 
-    Attributes
-    ----------
-    kind : {"bert", "mpnet"}
-    width, depth, heads, inner, positions, vocabulary : int
-        Hidden size, layers, attention heads, size of the feed-forward part, rows of the table of positions, words.
-    buckets, types : int
-        Buckets of relative positions (MPNet), types of tokens (BERT).
-    padding : int
-        Id of the padding token.
-    epsilon : float
-        Of the LayerNorms.
-    max_tokens : int
-        Longest text, in tokens.
+    MPNet has `buckets` of relative positions, BERT has `types` of tokens; the other kind has 0 of them. `positions` are
+    the rows of the table of positions, `padding` is an id, `epsilon` that of the LayerNorms, `max_tokens` the longest
+    text.
     """
 
-    def __init__(self, config: Mapping[str, Any], where: Path) -> None:
+    def __init__(self, config: Json, where: Path) -> None:
         self._config, self._where = config, where
         self.kind: str = config["model_type"]
-        self.width = self._whole("hidden_size")
-        self.depth = self._whole("num_hidden_layers")
-        self.heads = self._whole("num_attention_heads")
-        self.inner = self._whole("intermediate_size")
-        self.positions = self._whole("max_position_embeddings")
-        self.vocabulary = self._whole("vocab_size")
+        self.width, self.depth = self._whole("hidden_size"), self._whole("num_hidden_layers")
+        self.heads, self.inner = self._whole("num_attention_heads"), self._whole("intermediate_size")
+        self.positions, self.vocabulary = self._whole("max_position_embeddings"), self._whole("vocab_size")
         mpnet = self.kind == "mpnet"
         self.buckets = self._whole("relative_attention_num_buckets", 32) if mpnet else 0
         self.types = 0 if mpnet else self._whole("type_vocab_size", 2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,19 +11,12 @@ from numpy.typing import NDArray
 from mute.errors import MuteError, missing_extra
 from mute.text.evaluation.token_matching import BertScore, bertscore
 from mute.text.evaluation.words import GENDER, check_pairs, check_some, title_words
-from mute.typing import Json, LabelsLike
+from mute.typing import Label, LabelsLike
 
 __all__ = [
-    "BertScore",
-    "Bleu",
-    "RougeScore",
-    "SubstitutionRate",
-    "bertscore",
-    "bleu",
-    "edit_distance",
-    "rouge",
+    "BertScore", "Bleu", "RougeScore", "SubstitutionRate", "bertscore", "bleu", "edit_distance", "rouge",
     "substitution_rate",
-]
+]  # fmt: skip
 
 # The `rouge` package follows a common subsequence by recursion, a level for each word of both sentences; Python allows
 # 1,000 levels, and the caller has used some of them.
@@ -48,7 +40,7 @@ class Bleu:
     """
 
     score: float
-    precisions: tuple[float, float, float, float]
+    precisions: tuple[float, ...]
     brevity_penalty: float
     hyp_length: int
     ref_length: int
@@ -111,8 +103,7 @@ def bleu(hyps: Sequence[str], refs: Sequence[str]) -> Bleu:
         raise missing_extra("sacrebleu", "text", "BLEU") from None
     # `force` only silences advice for texts that look tokenised, which the paper's references do.
     found = BLEU(force=True).corpus_score(given, [wanted])
-    first, second, third, fourth = found.precisions
-    return Bleu(found.score, (first, second, third, fourth), found.bp, found.sys_len, found.ref_len)
+    return Bleu(found.score, tuple(found.precisions), found.bp, found.sys_len, found.ref_len)
 
 
 def rouge(hyps: Sequence[str], refs: Sequence[str]) -> dict[str, RougeScore]:
@@ -160,8 +151,7 @@ def rouge(hyps: Sequence[str], refs: Sequence[str]) -> dict[str, RougeScore]:
             found += whole.get_scores([hyp], [ref])
         else:
             found.append(counts.get_scores([hyp], [ref])[0] | {"rouge-l": _rouge_l(*pieces)})
-    means = {kind: {part: float(np.mean([one[kind][part] for one in found])) for part in "rpf"} for kind in kinds}
-    return {kind: RougeScore(mean["r"], mean["p"], mean["f"]) for kind, mean in means.items()}
+    return {kind: RougeScore(*(float(np.mean([one[kind][part] for one in found])) for part in "rpf")) for kind in kinds}
 
 
 def _pieces(text: str) -> list[list[str]]:
@@ -199,9 +189,7 @@ def _common(a: list[str], b: list[str]) -> list[str]:
 
 
 def substitution_rate(
-    texts: Sequence[str],
-    targets: Hashable | Sequence[Hashable],
-    words: Mapping[Any, Iterable[str]] = GENDER,
+    texts: Sequence[str], targets: LabelsLike, words: Mapping[Label, Iterable[str]] = GENDER
 ) -> SubstitutionRate:
     """The share of words of the wanted value among the words of the concept: the paper's r_g.
 
@@ -237,11 +225,11 @@ def substitution_rate(
     return SubstitutionRate(float(marked.sum()) / len(given), with_markers, int(marked.size), shares)
 
 
-def _meanings(words: Mapping[Any, Iterable[str]]) -> Json:
+def _meanings(words: Mapping[Label, Iterable[str]]) -> dict[str, Label]:
     """The label of each word, in lower case."""
     if not isinstance(words, Mapping):
         raise MuteError(f"words must map each label to its words, not be of type {type(words).__name__}")
-    out: Json = {}
+    out: dict[str, Label] = {}
     for label, some in words.items():
         for word in _word_set(some, f"the words of {label!r}"):
             if out.setdefault(word, label) != label:
@@ -257,7 +245,7 @@ def _word_set(words: Iterable[str], what: str) -> set[str]:
     return {word.lower() for word in found}
 
 
-def _targets(targets: LabelsLike, n: int, labels: set[Any]) -> list[Any]:
+def _targets(targets: LabelsLike, n: int, labels: set[Label]) -> list[Label]:
     one = isinstance(targets, str) or not isinstance(targets, Iterable)
     wanted = [targets] * n if one else list(targets)
     if len(wanted) != n:
@@ -270,9 +258,7 @@ def _targets(targets: LabelsLike, n: int, labels: set[Any]) -> list[Any]:
 
 
 def edit_distance(
-    texts: Sequence[str],
-    sources: Sequence[str],
-    words: Mapping[Any, Iterable[str]] | Iterable[str] | None = None,
+    texts: Sequence[str], sources: Sequence[str], words: Mapping[Label, Iterable[str]] | Iterable[str] | None = None
 ) -> NDArray[np.int64]:
     """How many words of each source were changed, without replacements of one concept word by another.
 
@@ -296,8 +282,7 @@ def edit_distance(
     >>> edit_distance(texts, sources), edit_distance(texts, sources, ["he", "his", "she", "her"])
     (array([3]), array([1]))
     """
-    given = check_some(texts)
-    wanted = check_some(sources, "sources")
+    given, wanted = check_some(texts), check_some(sources, "sources")
     if len(given) != len(wanted):
         raise MuteError(f"{len(given)} texts but {len(wanted)} sources: give one source for each text")
     concept: set[str] = set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from mute.typing import Json, Label, LabelsLike
 
 __all__ = ["COLUMNS", "Evaluation", "evaluate_texts", "score_texts"]
 
-_Words = Mapping[Any, Iterable[str]]
+_Words = Mapping[Label, Iterable[str]]
 
 # The figures of a row and their heads in a table.
 COLUMNS = {
@@ -184,11 +183,11 @@ def score_texts(
     return scores, near
 
 
-def _some(values: Sequence[Any], rows: Sequence[int]) -> list[Any]:
+def _some(values: Sequence[Label], rows: Sequence[int]) -> list[Label]:
     return [values[row] for row in rows]
 
 
-def _word_lists(words: _Words | None, labels: list[Any]) -> _Words | None:
+def _word_lists(words: _Words | None, labels: list[Label]) -> _Words | None:
     if words is None:
         return GENDER if set(labels) <= set(GENDER) else None
     missing = [label for label in dict.fromkeys(labels) if label not in words]
@@ -197,16 +196,20 @@ def _word_lists(words: _Words | None, labels: list[Any]) -> _Words | None:
     return words
 
 
-def _figures(texts: list[str], sources: list[str], references: list[str], to: list[Any], words: _Words | None) -> Json:
+def _figures(
+    texts: list[str], sources: list[str], references: list[str], to: list[Label], words: _Words | None
+) -> Json:
     """The figures that need no encoder."""
     overlap = rouge(texts, references)
     rate = None if words is None else substitution_rate(texts, to, words)
+    rates = (np.nan, np.nan) if rate is None else (rate.rate, rate.rate_with_markers)
+    own, marked = (float(value) if np.isfinite(value) else None for value in rates)  # JSON has no NaN
     return {
         "texts": len(texts),
         "bleu": float(bleu(texts, references).score),
-        **{key.replace("-", "_"): float(overlap[key].f) for key in ("rouge-1", "rouge-2", "rouge-l")},
-        "substitution": None if rate is None else _number(rate.rate),
-        "substitution_with_markers": None if rate is None else _number(rate.rate_with_markers),
+        **{key.replace("-", "_"): float(score.f) for key, score in overlap.items()},
+        "substitution": own,
+        "substitution_with_markers": marked,
         "edits": float(np.mean(edit_distance(texts, sources, words))),
     }
 
@@ -221,8 +224,3 @@ def _bertscore(texts: Sequence[str], references: Sequence[str], encoder: Encoder
 def _mean(values: Sequence[float | None], weights: Sequence[int]) -> float | None:
     known = [value for value in values if value is not None]
     return float(np.average(known, weights=weights)) if len(known) == len(values) else None
-
-
-def _number(value: float) -> float | None:
-    """JSON has no NaN."""
-    return float(value) if np.isfinite(value) else None

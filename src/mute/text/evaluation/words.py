@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from configparser import ConfigParser
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 from mute.errors import MuteError, missing_extra
 from mute.text.encoders.encoder import check_texts
+from mute.typing import Foreign
 
 __all__ = ["GENDER", "check_pairs", "check_some", "split_sentences", "split_words", "title_words", "word_lists"]
 
@@ -94,7 +94,7 @@ def _ends(word: str, mark: str, following: str) -> bool:
 
 
 @cache
-def _tokenizer() -> Any:
+def _tokenizer() -> Foreign:
     try:
         from nltk.tokenize.destructive import NLTKWordTokenizer
     except ImportError:
