@@ -1,20 +1,30 @@
 """Maps of a chunk to another: rows enter the flow, are rotated, and pass through the marginals of a layer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.rows.chunks import Chunk, RawChunk, fill, find_rows, shaped
+from mute.rows.chunks import Chunk, RawChunk, find_rows
 from mute.typing import Classifier
 
-__all__ = ["ApplyMarginals", "Enter", "Rotate", "Routes"]
+__all__ = ["ApplyMarginals", "Enter", "Rotate", "Routes", "fill"]
 
 
 def _none() -> NDArray[np.int64]:
     return np.empty(0, np.int64)
+
+
+def fill(memory: NDArray, values: NDArray) -> NDArray:
+    """Copy values to the beginning of some memory; returns the copy."""
+    out = _shaped(memory, values.shape)
+    out[:] = values
+    return out
+
+
+def _shaped(memory: NDArray, shape: tuple[int, ...]) -> NDArray:
+    """The beginning of some memory as an array of this shape."""
+    return memory.reshape(-1)[: np.prod(shape)].reshape(shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +82,7 @@ class Rotate:
     rotation: NDArray[np.floating]
 
     def __call__(self, chunk: Chunk, out: NDArray | None = None) -> Chunk:
-        target = None if out is None else shaped(out, chunk.block.shape)
+        target = None if out is None else _shaped(out, chunk.block.shape)
         return replace(chunk, block=np.matmul(self.rotation.T, chunk.block, out=target))
 
 

@@ -1,7 +1,5 @@
 """Stores keep the chunks of a fit (`mute.rows.chunks`): in memory, or in a temporary file."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil
@@ -21,6 +19,7 @@ from mute.errors import MuteError
 from mute.rows.chunks import CHUNK_ROWS, Chunk, Map, RawChunk, Reduction
 from mute.rows.memory import is_mapped, release_pages, suggest_scratch
 from mute.rows.threads import single_threaded_blas
+from mute.typing import Setting
 
 __all__ = ["ChunkStore", "FileStore", "MemoryStore", "SpooledRows", "open_store", "scratch_file"]
 
@@ -37,16 +36,10 @@ class ChunkStore(ABC):
     Maps wait until the next reduction, so that each pass over the rows does as much as possible.
     """
 
-    n_rows: int
-    n_features: int
-    dtype: np.dtype[Any]
-
-    def __init__(self) -> None:
+    def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+        self.shape, self.dtype = shape, dtype
+        self.n_rows, self.n_features = shape
         self._waiting: list[Map] = []
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.n_rows, self.n_features
 
     def map(self, step: Map) -> None:
         """Map every chunk to another when the next reduction runs."""
@@ -68,19 +61,13 @@ class ChunkStore(ABC):
 class MemoryStore(ChunkStore):
     """Keeps chunks in memory; threads work on several chunks at a time.
 
-    Parameters
-    ----------
-    x : array of shape (n, D), float32 or float64
-        In memory, mapped from a file, or `SpooledRows`. It is read chunk by chunk and never changed.
-    z : integer array of shape (n,)
-        Encoded true class of each row.
+    `x`, of shape (n, D), is read chunk by chunk and never changed: in memory, mapped from a file, or `SpooledRows`. `z`
+    has the encoded true class of each row.
     """
 
-    def __init__(self, x: Any, z: NDArray[np.integer], n_threads: int) -> None:
-        super().__init__()
+    def __init__(self, x: "NDArray | SpooledRows", z: NDArray[np.integer], n_threads: int) -> None:
+        super().__init__(x.shape, x.dtype)
         self._x, self._z, self._threads = x, z, n_threads
-        self.n_rows, self.n_features = x.shape
-        self.dtype = x.dtype
         self._chunks: dict[int, Chunk] = {}
 
     def _run(self, maps: Sequence[Map], reduction: _T) -> _T:
@@ -108,13 +95,10 @@ class MemoryStore(ChunkStore):
                 return reduction
             shares = [reduction.empty_copy() for _ in range(threads)]
             with ThreadPoolExecutor(threads) as pool:
-                futures = [pool.submit(work, own) for own in shares]
                 try:
-                    for future in futures:
-                        future.result()
-                except BaseException:
-                    numbers = iter(())  # the other threads end after their present chunk
-                    raise
+                    list(pool.map(work, shares))
+                finally:
+                    numbers = iter(())  # after an error, the other threads end after their present chunk
         for own in shares:
             reduction.merge(own)
         return reduction
@@ -142,7 +126,7 @@ class FileStore(MemoryStore):
     chunk replaces the rows that it was made of.
     """
 
-    def __init__(self, x: Any, z: NDArray[np.integer], n_threads: int, file: BinaryIO) -> None:
+    def __init__(self, x: "NDArray | SpooledRows", z: NDArray[np.integer], n_threads: int, file: BinaryIO) -> None:
         super().__init__(x, z, n_threads)
         self._file = file
 
@@ -211,7 +195,7 @@ def scratch_file(folder: str | os.PathLike[str] | None, size: int | None) -> Bin
         raise MuteError(f"{place} cannot be written ({error.strerror or error}); give another folder") from error
 
 
-def open_store(X: NDArray, z: NDArray[np.integer], scratch: Any, n_threads: int) -> MemoryStore:
+def open_store(X: NDArray, z: NDArray[np.integer], scratch: Setting, n_threads: int) -> MemoryStore:
     """The store that the setting `scratch` of an estimator asks for."""
     auto = isinstance(scratch, str) and scratch == "auto"
     if scratch is None or (auto and not (is_mapped(X) and suggest_scratch(X.nbytes))):

@@ -40,13 +40,13 @@ def data_folder() -> Path:
 
 def is_cached(name: str, files: Iterable[str], folder: str | Path | None = None) -> bool:
     """Whether all `files` of `name` are in the data folder."""
-    place = data_folder() if folder is None else Path(folder)
-    return all((place / name / file).is_file() for file in files)
+    place = Path(folder or data_folder(), name)
+    return all((place / file).is_file() for file in files)
 
 
 def cached_folder(name: str, files: Iterable[str], folder: str | Path | None = None) -> Path:
     """The folder of what was prepared under `name`; a `MuteError` says how to prepare it if a file is missing."""
-    place = data_folder() if folder is None else Path(folder)
+    place = Path(folder or data_folder())
     if not is_cached(name, files, place):
         raise MuteError(f"{name} is not in {place}; run: mute data prepare {name}")
     return place / name
