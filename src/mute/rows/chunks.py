@@ -8,8 +8,9 @@ arrived and however many threads work on them.
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,10 +46,9 @@ class Chunk:
     routes: NDArray[np.int64]
 
 
-class Map(Protocol):
-    """Makes one chunk into another, in the memory `out`; with None, the given chunk may be overwritten."""
-
-    def __call__(self, chunk: Any, out: NDArray | None = None) -> Chunk: ...  # Any: a RawChunk only for the first map
+# A function (chunk, out=None) that makes one chunk into another, in the memory `out`. With None, the given chunk may be
+# overwritten.
+Map = Callable[..., Chunk]
 
 
 class Reduction(ABC):

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError, missing_extra
 from mute.rows.chunks import CHUNK_ROWS, Chunk, Map, RawChunk, Reduction
-from mute.rows.dask_arrays import as_announced, checked_array, import_dask, label_chunks, unknown_sizes
+from mute.rows.dask_arrays import as_announced, checked_array, label_chunks, unknown_sizes
 from mute.rows.detect import is_dask
 from mute.rows.interrupts import Stop
 from mute.rows.maps import fill
@@ -35,7 +36,6 @@ from mute.typing import Foreign, Label, LabelsLike, RowsLike
 __all__ = ["BUNDLES_PER_THREAD", "DaskStore", "active_client", "cluster", "open_dask_store", "to_dask"]
 
 _T = TypeVar("_T", bound=Reduction)
-_V = TypeVar("_V")
 
 # While a bundle is mapped, the old and the new one are in memory.
 BUNDLES_PER_THREAD = 2
@@ -76,7 +76,7 @@ class DaskStore(ChunkStore):
             step = self._client.submit(_given, (list(maps), reduction), pure=False)
             if maps:
                 self._bundles = self._client.map(_mapped, self._bundles, step=step, pure=False)
-                reductions = self._client.map(_reduction_of, self._bundles, pure=False)
+                reductions = self._client.map(attrgetter("reduction"), self._bundles, pure=False)
             else:
                 reductions = self._client.map(_reduced, self._bundles, step=step, pure=False)
             while len(reductions) > 1:
@@ -88,7 +88,7 @@ class DaskStore(ChunkStore):
         self._bundles = []
 
 
-def _given(value: _V) -> _V:
+def _given(value: object) -> object:
     return value
 
 
@@ -130,10 +130,6 @@ def _mapped(bundle: _Bundle, step: tuple[list[Map], Reduction]) -> _Bundle:
             out.reduction.add(chunk)
             out.append(chunk)
     return out
-
-
-def _reduction_of(bundle: _Bundle) -> Reduction:
-    return bundle.reduction
 
 
 def _reduced(bundle: _Bundle, step: tuple[list[Map], _T]) -> _T:
@@ -200,13 +196,11 @@ def _labels(given: Foreign, X: RowsLike, sizes: list[int], name: str) -> list[Fo
     return list(given.rechunk((tuple(sizes),)).to_delayed().ravel())
 
 
-def _distinct(labels: NDArray, start: int, name: str) -> set[Label]:
+def _distinct(labels: NDArray, start: int, name: str) -> tuple[Label, ...]:
     try:
-        return set(label_array(labels, name).tolist())
+        return LabelEncoder.fit(label_array(labels, name))[0].classes
     except MuteError as error:
         raise MuteError(f"rows {start} to {start + len(labels) - 1}: {error}") from error
-    except TypeError as error:
-        raise MuteError(f"labels must be hashable (text, numbers, tuples): {error}") from error
 
 
 def _encode(labels: NDArray, encoder: LabelEncoder, name: str) -> NDArray[np.integer]:
@@ -223,13 +217,15 @@ def to_dask(matrix: Matrix) -> Foreign:
 
     The workers read the files, so they must see them under the same paths.
     """
-    dask = import_dask()
+    from dask.array import concatenate, from_delayed
+    from dask.delayed import delayed
+
     size = max(_PART_BYTES // (matrix.shape[1] * matrix.dtype.itemsize) // CHUNK_ROWS, 1) * CHUNK_ROWS
     blocks = [
-        dask.array.from_delayed(dask.delayed(read, pure=False, traverse=False)(), (rows, matrix.shape[1]), matrix.dtype)
+        from_delayed(delayed(read, pure=False, traverse=False)(), (rows, matrix.shape[1]), matrix.dtype)
         for rows, read in matrix.parts(size)
     ]
-    return dask.array.concatenate(blocks)
+    return concatenate(blocks)
 
 
 @contextmanager
@@ -243,8 +239,15 @@ def cluster(address: str) -> Iterator[Foreign]:
         # No dashboard, for which the scheduler opens any free port all the same; no log of tasks that are cancelled.
         no_page = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": ":0"}}
         workers = LocalCluster(resolve_threads(None), threads_per_worker=1, silence_logs=logging.ERROR, **no_page)
+
+        class IgnoreInterrupts(WorkerPlugin):
+            """Workers ignore the Ctrl-C that a terminal sends to all processes; this process ends them."""
+
+            def setup(self, worker: Foreign) -> None:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+
         with workers, Client(workers) as client:
-            client.register_plugin(_ignore_interrupts(WorkerPlugin))
+            client.register_plugin(IgnoreInterrupts())
             yield client
         return
     try:
@@ -255,13 +258,3 @@ def cluster(address: str) -> Iterator[Foreign]:
         if not client.nthreads():
             raise MuteError(f"the dask scheduler at {address} has no workers; start some first")
         yield client
-
-
-def _ignore_interrupts(plugin: Foreign) -> Foreign:
-    """Workers ignore the Ctrl-C that a terminal sends to all processes; the process that started them ends them."""
-
-    class IgnoreInterrupts(plugin):
-        def setup(self, worker: Foreign) -> None:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    return IgnoreInterrupts()

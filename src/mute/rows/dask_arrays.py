@@ -4,32 +4,21 @@ import copy
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.errors import MuteError, missing_extra
+from mute.errors import MuteError
 from mute.rows.detect import is_dask
 from mute.rows.matrix import Matrix, float_dtype
 from mute.rows.validation import check_length, check_width, label_array, listed, one_per_row
 from mute.typing import Array, Foreign, LabelsLike, Method, RowsLike
 
-__all__ = ["DaskMatrix", "as_announced", "checked_array", "import_dask", "label_chunks", "map_dask", "unknown_sizes"]
+__all__ = ["DaskMatrix", "as_announced", "checked_array", "label_chunks", "map_dask", "unknown_sizes"]
 
 # What dask tells a task about its block: at 0, the ends of the block along each axis.
 _BlockInfo = dict[int, dict[str, list[tuple[int, int]]]]
-
-
-def import_dask() -> ModuleType:
-    """Dask with its arrays, or an error that names its extra."""
-    try:
-        import dask
-        import dask.array
-    except ImportError:
-        raise missing_extra("dask", "dask", "rows in dask's collections") from None
-    return dask
 
 
 def checked_array(X: RowsLike) -> Foreign:
@@ -89,7 +78,9 @@ def label_chunks(given: LabelsLike, lengths: bool) -> LabelsLike:
 
 def map_dask(estimator: Method, method: str, X: RowsLike, labels: dict[str, LabelsLike]) -> Foreign:
     """A lazy dask array: a method of a fitted estimator on every block."""
-    dask = import_dask()
+    from dask.array import from_array
+    from dask.delayed import delayed
+
     if hasattr(X, "to_dask_array"):
         names = getattr(estimator, "feature_names_in_", X.columns)
         if method != "inverse_transform" and list(names) != list(X.columns):
@@ -116,13 +107,13 @@ def map_dask(estimator: Method, method: str, X: RowsLike, labels: dict[str, Labe
                 X = X.compute_chunk_sizes()
             array = label_array(given, name)
             check_length(array, X.shape[0], name)
-            beside[name] = dask.array.from_array(array, chunks=(X.chunks[0],))
+            beside[name] = from_array(array, chunks=(X.chunks[0],))
         else:
             same[name] = given
     bare = copy.copy(estimator)
     bare.set_callbacks()  # callbacks watch a fit, and may have parts that cannot be sent
     bare.__dict__.pop("feature_names_in_", None)  # blocks have no names
-    model = dask.delayed(bare, pure=False, traverse=False)
+    model = delayed(bare, pure=False, traverse=False)
     call = {"model": model, "method": method, "names": tuple(beside), "same": same}
     columns = [array[:, None] for array in beside.values()]
     meta = np.empty((0, 0), float_dtype(X.dtype))

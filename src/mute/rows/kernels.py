@@ -13,19 +13,9 @@ from numba import njit
 from mute.typing import Foreign
 
 __all__ = [
-    "add_exactly",
-    "class_sums",
-    "column_sums",
-    "count",
-    "locate",
-    "merge_bins",
-    "pull",
-    "push",
-    "push_with_logdet",
-    "quantile_tables",
-    "quantiles",
-    "summarise",
-]
+    "add_exactly", "class_sums", "column_sums", "count", "locate", "merge_bins", "pull", "push", "quantile_tables",
+    "quantiles", "summarise",
+]  # fmt: skip
 
 # Reassociation lets the sums vectorise; NaN and infinity keep their meaning.
 _compiled: Foreign = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "arcp", "nsz"})
@@ -35,19 +25,7 @@ _GUIDE_CELLS = 2
 
 
 @_compiled
-def _lookup(x, values, origin, step):
-    top = x.dtype.type(values.shape[0] - 2)
-    zero = x.dtype.type(0)
-    rate = x.dtype.type(1) / step
-    for i in range(x.shape[0]):
-        t = (x[i] - origin) * rate
-        j = np.int64(max(zero, min(top, t)))
-        low = values[j]
-        x[i] = low + (t - x.dtype.type(j)) * (values[j + 1] - low)
-
-
-@_compiled
-def _lookup_with_logdet(x, values, origin, step, logdet):
+def _lookup(x, values, origin, step, logdet):
     top = x.dtype.type(values.shape[0] - 2)
     zero = x.dtype.type(0)
     rate = x.dtype.type(1) / step
@@ -56,7 +34,8 @@ def _lookup_with_logdet(x, values, origin, step, logdet):
         j = np.int64(max(zero, min(top, t)))
         rise = values[j + 1] - values[j]
         x[i] = values[j] + (t - x.dtype.type(j)) * rise
-        logdet[i] += np.log(rise * rate)
+        if logdet is not None:
+            logdet[i] += np.log(rise * rate)
 
 
 @_compiled
@@ -100,22 +79,16 @@ def _search(y, values, origin, step, guide):
 
 
 @_compiled
-def push(block, bounds, labels, origin, step, values):
-    """Apply the class-conditional marginals in place: ``block`` (D, rows), tables (K, D), (K, D), (K, D, M)."""
+def push(block, bounds, labels, origin, step, values, logdet):
+    """Apply the class-conditional marginals in place: ``block`` (D, rows), tables (K, D), (K, D), (K, D, M).
+
+    The log-slope of every row's map is added to ``logdet`` (rows,), float64, unless it is None.
+    """
     for d in range(block.shape[0]):
         for s in range(labels.shape[0]):
-            k = labels[s]
-            _lookup(block[d, bounds[s] : bounds[s + 1]], values[k, d], origin[k, d], step[k, d])
-
-
-@_compiled
-def push_with_logdet(block, bounds, labels, origin, step, values, logdet):
-    """Like `push`, and add the log-slope of every row's map to ``logdet`` (rows,), float64."""
-    for d in range(block.shape[0]):
-        for s in range(labels.shape[0]):
-            k = labels[s]
-            run = slice(bounds[s], bounds[s + 1])
-            _lookup_with_logdet(block[d, run], values[k, d], origin[k, d], step[k, d], logdet[run])
+            k, run = labels[s], slice(bounds[s], bounds[s + 1])
+            slopes = None if logdet is None else logdet[run]
+            _lookup(block[d, run], values[k, d], origin[k, d], step[k, d], slopes)
 
 
 @_compiled

@@ -17,14 +17,9 @@ def _none() -> NDArray[np.int64]:
 
 def fill(memory: NDArray, values: NDArray) -> NDArray:
     """Copy values to the beginning of some memory; returns the copy."""
-    out = _shaped(memory, values.shape)
+    out = np.ndarray(values.shape, memory.dtype, memory)
     out[:] = values
     return out
-
-
-def _shaped(memory: NDArray, shape: tuple[int, ...]) -> NDArray:
-    """The beginning of some memory as an array of this shape."""
-    return memory.reshape(-1)[: np.prod(shape)].reshape(shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +77,7 @@ class Rotate:
     rotation: NDArray[np.floating]
 
     def __call__(self, chunk: Chunk, out: NDArray | None = None) -> Chunk:
-        target = None if out is None else _shaped(out, chunk.block.shape)
+        target = None if out is None else np.ndarray(chunk.block.shape, out.dtype, out)
         return replace(chunk, block=np.matmul(self.rotation.T, chunk.block, out=target))
 
 
@@ -98,5 +93,5 @@ class ApplyMarginals:
         from mute.rows import kernels
 
         block = chunk.block if out is None else fill(out, chunk.block)
-        kernels.push(block, chunk.runs, chunk.routes, self.origin, self.step, self.values)
+        kernels.push(block, chunk.runs, chunk.routes, self.origin, self.step, self.values, None)
         return replace(chunk, block=block)

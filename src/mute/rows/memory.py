@@ -9,7 +9,7 @@ import numpy as np
 
 from mute.typing import RowsLike
 
-__all__ = ["available_memory", "is_mapped", "release_pages", "suggest_scratch"]
+__all__ = ["available_memory", "file_map", "release_pages", "suggest_scratch"]
 
 # A working copy that takes more than this share of the available memory goes to a file.
 _MOST_OF_MEMORY = 0.5
@@ -63,17 +63,13 @@ def release_pages(x: RowsLike) -> None:
 
     The pages stay in the system's file cache. Files that are mapped for writing keep their pages, which may be changed.
     """
-    source = _map_of(x)
+    source = file_map(x)
     if source is not None and source.mode == "r" and hasattr(mmap, "MADV_DONTNEED"):
         source.base.madvise(mmap.MADV_DONTNEED)  # type: ignore[union-attr]
 
 
-def is_mapped(x: RowsLike) -> bool:
-    """Whether an array is mapped from a file."""
-    return _map_of(x) is not None
-
-
-def _map_of(x: RowsLike) -> np.memmap | None:
+def file_map(x: RowsLike) -> np.memmap | None:
+    """The memory map of a file in which the numbers of an array lie, if they do."""
     while isinstance(x, np.ndarray) and not isinstance(x.base, mmap.mmap):
         x = x.base
     return x if isinstance(x, np.memmap) else None

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.rows.chunks import CHUNK_ROWS, Chunk, Map, RawChunk, Reduction
-from mute.rows.memory import is_mapped, release_pages, suggest_scratch
+from mute.rows.memory import file_map, release_pages, suggest_scratch
 from mute.rows.threads import single_threaded_blas
 from mute.typing import Setting
 
@@ -198,7 +198,7 @@ def scratch_file(folder: str | os.PathLike[str] | None, size: int | None) -> Bin
 def open_store(X: NDArray, z: NDArray[np.integer], scratch: Setting, n_threads: int) -> MemoryStore:
     """The store that the setting `scratch` of an estimator asks for."""
     auto = isinstance(scratch, str) and scratch == "auto"
-    if scratch is None or (auto and not (is_mapped(X) and suggest_scratch(X.nbytes))):
+    if scratch is None or (auto and (file_map(X) is None or not suggest_scratch(X.nbytes))):
         return MemoryStore(X, z, n_threads)
     return FileStore(X, z, n_threads, scratch_file(None if auto else scratch, X.nbytes))
 

@@ -13,24 +13,10 @@ from mute.rows.detect import to_host
 from mute.typing import Label, LabelsLike, Method, RowsLike, Seed, Setting
 
 __all__ = [
-    "BadRows",
-    "LabelEncoder",
-    "check_classes",
-    "check_finite",
-    "check_length",
-    "check_number",
-    "check_parameters",
-    "check_rows",
-    "check_whole_number",
-    "check_width",
-    "concept_of",
-    "concept_values",
-    "label_array",
-    "listed",
-    "one_per_row",
-    "random_state_of",
-    "warn_of_few_rows",
-]
+    "BadRows", "LabelEncoder", "check_classes", "check_finite", "check_length", "check_number", "check_parameters",
+    "check_rows", "check_whole_number", "check_width", "concept_of", "concept_values", "label_array", "listed",
+    "one_per_row", "random_state_of", "warn_of_few_rows",
+]  # fmt: skip
 
 _BLOCK = 8192
 

@@ -23,15 +23,8 @@ from mute.storage.files import write_atomically
 from mute.typing import Array, Json
 
 __all__ = [
-    "Header",
-    "checksums",
-    "from_bfloat16",
-    "header_bytes",
-    "read_arrays",
-    "reading",
-    "text_checksum",
-    "write_arrays",
-]
+    "Header", "checksums", "from_bfloat16", "header_bytes", "read_arrays", "reading", "text_checksum", "write_arrays",
+]  # fmt: skip
 
 # In the order of the format's library, which stores the last ones first. Numbers that numpy lacks are kept as their
 # bits (BF16) or as plain bytes (F8).

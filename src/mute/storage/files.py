@@ -25,21 +25,18 @@ def check_target(path: str | os.PathLike[str]) -> Path:
     Returns the file that would be replaced or created, with symbolic links resolved.
     """
     target = Path(os.path.realpath(path))
-    there, parent = target.exists(), target.parent
     if target.is_dir():
-        problem = "it is a directory, so give the name of a file in it"
-    elif there and not target.is_file():
+        raise MuteError(f"cannot write {path}: it is a directory, so give the name of a file in it")
+    if target.exists() and not target.is_file():
         # Replacing a device such as /dev/null by a file would break the machine, not write to the device.
-        problem = "it is not a regular file, so give another name"
-    elif not parent.is_dir():
-        problem = f"the directory {parent} does not exist, so create it first"
-    elif not os.access(parent, os.W_OK | os.X_OK):
-        problem = f"the directory {parent} is not writable, so choose another one"
-    elif there and not os.access(target, os.W_OK):
-        problem = "the file there is write-protected, so remove it or choose another name"
-    else:
-        return target
-    raise MuteError(f"cannot write {path}: {problem}")
+        raise MuteError(f"cannot write {path}: it is not a regular file, so give another name")
+    if not target.parent.is_dir():
+        raise MuteError(f"cannot write {path}: the directory {target.parent} does not exist, so create it first")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise MuteError(f"cannot write {path}: the directory {target.parent} is not writable, so choose another one")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise MuteError(f"cannot write {path}: the file there is write-protected, so remove it or choose another name")
+    return target
 
 
 @contextmanager
