@@ -4,7 +4,6 @@ import copy
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,13 +47,13 @@ def unknown_sizes(array: Foreign) -> bool:
     return any(map(np.isnan, array.chunks[0]))
 
 
-def as_announced(array: Foreign, name: str, dtype: np.dtype[Any] | None = None) -> Foreign:
+def as_announced(array: Foreign, name: str, dtype: np.dtype | None = None) -> Foreign:
     """A dask array whose blocks are checked to have their announced shapes and converted to `dtype`, if it is given."""
     meta = np.empty((0,) * array.ndim, dtype or array.dtype)
     return array.map_blocks(_checked, of=name, kind=dtype, dtype=meta.dtype, meta=meta)
 
 
-def _checked(block: NDArray, of: str, kind: np.dtype[Any] | None, block_info: _BlockInfo) -> NDArray:
+def _checked(block: NDArray, of: str, kind: np.dtype | None, block_info: _BlockInfo) -> NDArray:
     places = block_info[0]["array-location"]
     announced = tuple(stop - start for start, stop in places)
     if block.shape != announced:

@@ -57,10 +57,7 @@ class ExactSum:
             self._carry()
 
     def _carry(self) -> None:
-        """Move whole units of the next coarser part there; the sum stays the same.
-
-        Halves always go up, so that equal sums have equal parts, however often they were carried.
-        """
+        """Move whole units to the next coarser part; halves always go up, so that equal sums have equal parts."""
         parts = self._parts
         for fine in (2, 1):
             units = np.floor(parts[fine] / _CUT + 0.5)

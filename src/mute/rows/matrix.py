@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,16 +36,11 @@ class Matrix(ABC):
         A file, a folder, or the pattern of many files.
     """
 
-    def __init__(
-        self, path: Path, shape: tuple[int, int], dtype: np.dtype[Any], columns: list[str] | None = None
-    ) -> None:
+    def __init__(self, path: Path, shape: tuple[int, int], dtype: np.dtype, columns: list[str] | None = None) -> None:
         if 0 in shape:
             kind = NoRowsError if shape[0] == 0 else MuteError
             raise kind(f"{path} has a matrix of shape {shape}; give at least one row and one column")
-        self.path = path
-        self.shape = shape
-        self.dtype = dtype
-        self.columns = columns
+        self.path, self.shape, self.dtype, self.columns = path, shape, dtype, columns
 
     def row_blocks(self, size: int) -> Iterator[Array]:
         """Iterate once over the rows, in order, in blocks of `size` rows; the last block may have fewer.
@@ -87,7 +81,7 @@ class Matrix(ABC):
     def _blocks(self, size: int) -> Iterator[Array]: ...
 
 
-def float_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
+def float_dtype(stored: np.dtype) -> np.dtype:
     """The precision in which stored numbers of this kind are read."""
     return np.dtype(np.float32) if stored.kind == "f" and stored.itemsize <= 4 else np.dtype(np.float64)
 

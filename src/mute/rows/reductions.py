@@ -62,8 +62,7 @@ class _Taken(Reduction):
 class FirstScan(_Ranged):
     """Ranges of the raw columns and counts of the classes.
 
-    With `check`, `bad` collects rows with NaN, infinity or numbers whose squares overflow. With `digest`, rows and
-    labels are hashed.
+    With `check`, `bad` collects the rows that cannot be used. With `digest`, rows and labels are hashed.
     """
 
     def __init__(self, n_features: int, n_classes: int, *, check: bool = False, digest: bool = False) -> None:
@@ -110,8 +109,7 @@ def _sha256(array: NDArray) -> bytes:
 class ColumnMoments(Reduction):
     """Mean and standard deviation of the raw columns, without the rows whose numbers are in `held_out`.
 
-    Distances from `low`, in units of a power of two near the range of the column, are summed. So columns of any size
-    and place keep their precision.
+    Distances from `low`, in units of a power of two near the range, keep the precision of columns of any size.
     """
 
     def __init__(self, low: _Floats, high: _Floats, held_out: NDArray[np.int64]) -> None:
@@ -145,10 +143,9 @@ class ColumnMoments(Reduction):
 
 
 class TakeRows(_Taken):
-    """The raw rows of some ranks, with their classes and ranks.
+    """Raw rows with their classes and ranks: for each class, those of the ascending `ranks` within the class.
 
-    For each class, `ranks` has the ascending ranks of rows within the class; `counts`, of shape (chunks, K), are the
-    rows of each class in every chunk.
+    `counts`, of shape (chunks, K), are the rows of each class in every chunk.
     """
 
     def __init__(self, ranks: list[NDArray[np.int64]], counts: NDArray[np.int64]) -> None:

@@ -77,10 +77,7 @@ def open_block_store(
 def _labels(stream: BlockStream, y: LabelsLike, concept: LabelsLike) -> tuple[LabelEncoder, NDArray[np.int64]]:
     """The labels that came with the blocks, or those given beside them; for a stream that was read."""
     if 0 in (stream.n_rows, stream.width):
-        raise MuteError(
-            f"X is an iterator whose blocks have {stream.n_rows} rows and {stream.width} columns together; give at "
-            "least one row and one column"
-        )
+        raise MuteError(f"X has {stream.n_rows} rows and {stream.width} columns; give at least one row and one column")
     if not stream.labels:
         return LabelEncoder.fit(concept_of(stream.n_rows, y, concept))
     if y is not None or concept is not None:
@@ -110,8 +107,7 @@ def in_memory(X: RowsLike) -> RowsLike:
 def over_blocks(estimator: Method, method: str, X: RowsLike, **labels: LabelsLike) -> RowsLike:
     """Call a method of a fitted estimator on every block of X; `labels` are one for each row, or one for all rows.
 
-    A matrix gives a matrix, whose rows are computed when they are read. An iterator gives an iterator. Dask's
-    collections give a lazy dask array.
+    A matrix gives a matrix that is computed when it is read, an iterator an iterator, dask's collections a dask array.
     """
     if is_dask(X):
         from mute.rows.dask_arrays import map_dask

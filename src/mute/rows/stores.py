@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,15 +28,13 @@ _log = logging.getLogger("mute")
 
 # Chunks of a mapped file that are read before the pages are released.
 _CHUNKS_AT_ONCE = 64
+_ADVICE = "make room or give another folder (scratch= in Python, --scratch on the command line)"
 
 
 class ChunkStore(ABC):
-    """Keeps the chunks of a fit.
+    """Keeps the chunks of a fit; maps wait until the next reduction, so that each pass does as much as possible."""
 
-    Maps wait until the next reduction, so that each pass over the rows does as much as possible.
-    """
-
-    def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+    def __init__(self, shape: tuple[int, int], dtype: np.dtype) -> None:
         self.shape, self.dtype = shape, dtype
         self.n_rows, self.n_features = shape
         self._waiting: list[Map] = []
@@ -122,8 +120,7 @@ class MemoryStore(ChunkStore):
 class FileStore(MemoryStore):
     """Keeps chunks in a temporary file without a name, which disappears with the process, however the process ends.
 
-    The parameters are those of `MemoryStore`, and a file of `scratch_file`. If `x` is spooled to the same file, each
-    chunk replaces the rows that it was made of.
+    If `x` is spooled to the same `file` (of `scratch_file`), each chunk replaces the rows that it was made of.
     """
 
     def __init__(self, x: "NDArray | SpooledRows", z: NDArray[np.integer], n_threads: int, file: BinaryIO) -> None:
@@ -153,7 +150,7 @@ class FileStore(MemoryStore):
 class SpooledRows:
     """Rows that came in blocks of shape (m, D), kept in a file; slices can be read like those of an array."""
 
-    def __init__(self, blocks: Iterable[NDArray], n_features: int, dtype: np.dtype[Any], file: BinaryIO) -> None:
+    def __init__(self, blocks: Iterable[NDArray], n_features: int, dtype: np.dtype, file: BinaryIO) -> None:
         self.file, self.dtype = file, dtype
         rows, width = 0, n_features * dtype.itemsize
         for block in blocks:
@@ -172,10 +169,7 @@ class SpooledRows:
 
 
 def scratch_file(folder: str | os.PathLike[str] | None, size: int | None) -> BinaryIO:
-    """A temporary file without a name, in a folder that has room for `size` bytes (None if the size is unknown).
-
-    Without a folder, the system's folder for temporary files is used.
-    """
+    """A temporary file without a name, in a folder (None: the system's) with room for `size` bytes (None: unknown)."""
     if not isinstance(folder, str | os.PathLike | None):
         raise MuteError(f'scratch must be "auto", a folder or None, not {folder!r}')
     place = Path(tempfile.gettempdir() if folder is None else folder)
@@ -185,7 +179,7 @@ def scratch_file(folder: str | os.PathLike[str] | None, size: int | None) -> Bin
     if size is not None and size > free:
         raise MuteError(
             f"the working copy takes {size / 1e9:.1f} GB of disk, but {place} has only {free / 1e9:.1f} GB free; "
-            "make room or give another folder (scratch= in Python, --scratch on the command line)"
+            + _ADVICE
         )
     needed = f"{size / 1e9:.2f} GB" if size is not None else "as many bytes as the rows have"
     _log.info("a working copy of %s goes to a temporary file in %s (%.1f GB free)", needed, place, free / 1e9)
@@ -219,7 +213,4 @@ def _write(file: BinaryIO, array: NDArray, place: int) -> None:
             n = os.pwrite(file.fileno(), left, place)
             left, place = left[n:], place + n
     except OSError as error:
-        raise MuteError(
-            f"the working copy cannot be written ({error.strerror or error}); make room or give another folder "
-            "(scratch= in Python, --scratch on the command line)"
-        ) from error
+        raise MuteError(f"the working copy cannot be written ({error.strerror or error}); {_ADVICE}") from error

@@ -26,8 +26,7 @@ def data_folder() -> Path:
         The environment variable ``MUTE_DATA`` if it is set, else ``mute`` in the user's cache folder
         (``$XDG_CACHE_HOME`` or ``~/.cache``; ``~/Library/Caches`` on macOS; ``%LOCALAPPDATA%`` on Windows).
     """
-    own = os.environ.get("MUTE_DATA")
-    if own:
+    if own := os.environ.get("MUTE_DATA"):
         return Path(own).expanduser()
     if sys.platform == "darwin":
         caches = Path.home() / "Library" / "Caches"

@@ -28,14 +28,12 @@ __all__ = [
 
 # In the order of the format's library, which stores the last ones first. Numbers that numpy lacks are kept as their
 # bits (BF16) or as plain bytes (F8).
-_DTYPES: dict[str, np.dtype[Any]] = {
-    code: np.dtype(kind)
-    for code, kind in (
-        ("BOOL", "?"), ("U8", "u1"), ("I8", "i1"), ("F8_E5M2", "V1"), ("F8_E4M3", "V1"), ("F8_E8M0", "V1"),
-        ("I16", "<i2"), ("U16", "<u2"), ("F16", "<f2"), ("BF16", "<u2"), ("I32", "<i4"), ("U32", "<u4"),
-        ("F32", "<f4"), ("C64", "<c8"), ("F64", "<f8"), ("I64", "<i8"), ("U64", "<u8"),
-    )
+_KINDS = {
+    "BOOL": "?", "U8": "u1", "I8": "i1", "F8_E5M2": "V1", "F8_E4M3": "V1", "F8_E8M0": "V1", "I16": "<i2", "U16": "<u2",
+    "F16": "<f2", "BF16": "<u2", "I32": "<i4", "U32": "<u4", "F32": "<f4", "C64": "<c8", "F64": "<f8", "I64": "<i8",
+    "U64": "<u8",
 }  # fmt: skip
+_DTYPES = {code: np.dtype(kind) for code, kind in _KINDS.items()}
 _RANK = {code: rank for rank, code in enumerate(_DTYPES)}
 _CODES = {dtype: code for code, dtype in _DTYPES.items() if code != "BF16" and dtype.kind != "V"}
 # The format's own limit.

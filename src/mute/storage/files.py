@@ -20,10 +20,7 @@ _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 
 def check_target(path: str | os.PathLike[str]) -> Path:
-    """Check that a file can be written at `path`, before any work is spent on its content.
-
-    Returns the file that would be replaced or created, with symbolic links resolved.
-    """
+    """The file at `path`, with links resolved; refused if it cannot be written, before work is spent on its content."""
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise MuteError(f"cannot write {path}: it is a directory, so give the name of a file in it")
