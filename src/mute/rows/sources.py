@@ -77,7 +77,7 @@ def open_block_store(
 def _labels(stream: BlockStream, y: LabelsLike, concept: LabelsLike) -> tuple[LabelEncoder, NDArray[np.int64]]:
     """The labels that came with the blocks, or those given beside them; for a stream that was read."""
     if 0 in (stream.n_rows, stream.width):
-        raise MuteError(f"X has {stream.n_rows} rows and {stream.width} columns; give at least one row and one column")
+        raise MuteError(f"X's blocks have {stream.n_rows} rows and {stream.width} columns; give at least one of each")
     if not stream.labels:
         return LabelEncoder.fit(concept_of(stream.n_rows, y, concept))
     if y is not None or concept is not None:
