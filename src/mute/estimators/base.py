@@ -19,7 +19,7 @@ from mute.estimators.progress import Callback, check_callbacks
 from mute.estimators.tensors import check_tensor, run_on
 from mute.rows.detect import come_in_blocks, is_dask, is_tensor, to_host
 from mute.rows.reductions import FirstScan
-from mute.rows.sources import fits_in_memory, join_blocks, open_block_store, over_blocks, read_blocks, refuse_iterator
+from mute.rows.sources import fits_in_memory, join_blocks, open_block_store, over_blocks, refuse_iterator
 from mute.rows.stores import ChunkStore
 from mute.rows.threads import for_each, resolve_threads
 from mute.rows.validation import (
@@ -82,7 +82,7 @@ class Estimator(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         check_is_fitted(self)
         if come_in_blocks(X):
             if one_each:
-                return join_blocks(getattr(self, name)(block, **labels) for block in read_blocks(X))
+                return join_blocks(X, lambda block: getattr(self, name)(block, **labels))
             return over_blocks(self, name, X, **labels)
         if is_tensor(X):
             check_tensor(self, X, "Q" if erased else "X")

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.rows.detect import is_dask
+from mute.rows.matrix import StreamedMatrix
 from mute.rows.memory import release_pages
-from mute.rows.streams import StreamedMatrix
 from mute.rows.validation import BadRows, check_finite
 from mute.typing import RowsLike
 

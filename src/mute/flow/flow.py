@@ -285,11 +285,7 @@ def _push_block(
     buffers.now /= flow.scale[:, None]
     for t in range(flow.n_layers):
         buffers.multiply(flow.rotations[t].T)
-        layer = (buffers.now, bounds, labels, flow.origin[t], flow.step[t], flow.values[t])
-        if logdet is None:
-            kernels.push(*layer)
-        else:
-            kernels.push_with_logdet(*layer, logdet)
+        kernels.push(buffers.now, bounds, labels, flow.origin[t], flow.step[t], flow.values[t], logdet)
 
 
 def _pull_block(flow: Flow, buffers: _Buffers, rows: NDArray, bounds: NDArray, labels: NDArray) -> None:

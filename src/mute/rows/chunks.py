@@ -6,28 +6,16 @@ cuts are always the same and the sums have no order. So a fit gives the same bit
 arrived and however many threads work on them.
 """
 
-from __future__ import annotations
-
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "CHUNK_ROWS",
-    "Chunk",
-    "Map",
-    "RawChunk",
-    "Reduction",
-    "belongs_to_sample",
-    "fill",
-    "find_rows",
-    "scrambled",
-    "shaped",
-]
+__all__ = ["CHUNK_ROWS", "Chunk", "Map", "RawChunk", "Reduction", "belongs_to_sample", "find_rows", "scrambled"]
 
 # Enough rows to multiply as fast as the whole matrix, few enough to stay in the caches.
 CHUNK_ROWS = 2048
@@ -40,11 +28,6 @@ class RawChunk:
     start: int
     x: NDArray[np.floating]
     z: NDArray[np.integer]
-
-    @property
-    def array(self) -> NDArray[np.floating]:
-        """The numbers, in the order in which memory holds them."""
-        return self.x
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,27 +45,17 @@ class Chunk:
     runs: NDArray[np.int64]
     routes: NDArray[np.int64]
 
-    @property
-    def array(self) -> NDArray[np.floating]:
-        """The numbers, in the order in which memory holds them."""
-        return self.block
 
-
-class Map(Protocol):
-    """Makes one chunk into another.
-
-    The result goes to the memory `out`, whatever its shape. With None, the given chunk is no longer needed and may be
-    overwritten.
-    """
-
-    def __call__(self, chunk: Any, out: NDArray | None = None) -> Chunk: ...
+# A function (chunk, out=None) that makes one chunk into another, in the memory `out`. With None, the given chunk may be
+# overwritten.
+Map = Callable[..., Chunk]
 
 
 class Reduction(ABC):
     """What is learned from all chunks: `add` takes in a chunk, `merge` another reduction; the order does not matter."""
 
     @abstractmethod
-    def add(self, chunk: Any) -> None: ...
+    def add(self, chunk: Any) -> None: ...  # Any: a RawChunk or a Chunk, as the subclass says
 
     @abstractmethod
     def merge(self, other: Self) -> None: ...
@@ -92,25 +65,10 @@ class Reduction(ABC):
         return copy.deepcopy(self)
 
 
-def fill(memory: NDArray, values: NDArray) -> NDArray:
-    """Copy values to the beginning of some memory; returns the copy."""
-    out = shaped(memory, values.shape)
-    out[:] = values
-    return out
-
-
-def shaped(memory: NDArray, shape: tuple[int, ...]) -> NDArray:
-    """The beginning of some memory as an array of this shape."""
-    return memory.reshape(-1)[: np.prod(shape)].reshape(shape)
-
-
 def find_rows(known: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The places of rows among the known ones, and which rows are known at all."""
+    """The places of rows among the known ones, which ascend, and which rows are known at all."""
     place = np.searchsorted(known, rows)
-    found = np.zeros(len(rows), bool)
-    inside = place < len(known)
-    found[inside] = known[place[inside]] == rows[inside]
-    return place, found
+    return place, np.append(known, -1)[place] == rows
 
 
 def belongs_to_sample(rows: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:

@@ -6,8 +6,6 @@ one result. The bytes sent depend on the columns, classes and bundles, not on th
 computes its bundles again from their sources.
 """
 
-from __future__ import annotations
-
 import copy
 import logging
 import signal
@@ -15,23 +13,25 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError, missing_extra
-from mute.rows.chunks import CHUNK_ROWS, Map, RawChunk, Reduction, fill
-from mute.rows.dask_arrays import checked_array, import_dask, label_chunks
+from mute.rows.chunks import CHUNK_ROWS, Chunk, Map, RawChunk, Reduction
+from mute.rows.dask_arrays import as_announced, checked_array, label_chunks, unknown_sizes
 from mute.rows.detect import is_dask
 from mute.rows.interrupts import Stop
+from mute.rows.maps import fill
 from mute.rows.matrix import Matrix
 from mute.rows.stores import ChunkStore
 from mute.rows.threads import resolve_threads, single_threaded_blas
 from mute.rows.validation import LabelEncoder, check_length, concept_of, label_array
-from mute.typing import Foreign, Json, LabelsLike, RowsLike
+from mute.typing import Foreign, Label, LabelsLike, RowsLike
 
 __all__ = ["BUNDLES_PER_THREAD", "DaskStore", "active_client", "cluster", "open_dask_store", "to_dask"]
 
@@ -51,10 +51,8 @@ class DaskStore(ChunkStore):
     """Keeps chunks on the workers of a cluster; `bundles` are futures of bundles of raw chunks."""
 
     def __init__(self, client: Foreign, bundles: list[Any], shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
-        super().__init__()
+        super().__init__(shape, dtype)
         self._client, self._bundles = client, bundles
-        self.n_rows, self.n_features = shape
-        self.dtype = dtype
 
     def _run(self, maps: Sequence[Map], reduction: _T) -> _T:
         # A future informs the scheduler when it is deleted, and there Python would lose a Ctrl-C. So the block below
@@ -62,17 +60,15 @@ class DaskStore(ChunkStore):
         with Stop() as stop:
             result = self._submit(maps, reduction)
             # Asked again and again: a wait with a limit ends in an exception, which keeps the future alive.
-            while not result.done():
+            while not (result.done() or stop.asked):
                 time.sleep(_PAUSE)
-                if stop.asked:
-                    stop.leave()
-            reduced = result.result()
+            reduced: Foreign = None if stop.asked else result.result()
             del result
             if stop.asked:
                 stop.leave()
         return reduced
 
-    def _submit(self, maps: Sequence[Map], reduction: Reduction) -> Any:
+    def _submit(self, maps: Sequence[Map], reduction: Reduction) -> Foreign:
         """The future of the reduction of all chunks."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
@@ -80,7 +76,7 @@ class DaskStore(ChunkStore):
             step = self._client.submit(_given, (list(maps), reduction), pure=False)
             if maps:
                 self._bundles = self._client.map(_mapped, self._bundles, step=step, pure=False)
-                reductions = self._client.map(_reduction_of, self._bundles, pure=False)
+                reductions = self._client.map(attrgetter("reduction"), self._bundles, pure=False)
             else:
                 reductions = self._client.map(_reduced, self._bundles, step=step, pure=False)
             while len(reductions) > 1:
@@ -92,20 +88,24 @@ class DaskStore(ChunkStore):
         self._bundles = []
 
 
-def _given(value: Any) -> Any:
+def _given(value: object) -> object:
     return value
 
 
-class _Bundle(list[Any]):
+class _Bundle(list[RawChunk | Chunk]):
     """Chunks that stay together, and the reduction that was computed with them.
 
     Dask asks for the size to decide what to move; the true size keeps it from moving bundles.
     """
 
-    reduction: Any = None
+    reduction: Reduction
 
     def __sizeof__(self) -> int:
-        return super().__sizeof__() + sum(chunk.array.nbytes for chunk in self)
+        return super().__sizeof__() + sum(_numbers(chunk).nbytes for chunk in self)
+
+
+def _numbers(chunk: RawChunk | Chunk) -> NDArray[np.floating]:
+    return chunk.x if isinstance(chunk, RawChunk) else chunk.block
 
 
 def _mapped(bundle: _Bundle, step: tuple[list[Map], Reduction]) -> _Bundle:
@@ -115,12 +115,12 @@ def _mapped(bundle: _Bundle, step: tuple[list[Map], Reduction]) -> _Bundle:
     at once, since workers return freed memory to the system and would have to request it again for each chunk.
     """
     maps, reduction = step
-    memory = np.empty(sum(chunk.array.size for chunk in bundle), bundle[0].array.dtype)
+    memory = np.empty(sum(_numbers(chunk).size for chunk in bundle), _numbers(bundle[0]).dtype)
     out, place = _Bundle(), 0
     out.reduction = reduction.empty_copy()
     with single_threaded_blas():
         for given in bundle:
-            own = memory[place : place + given.array.size]
+            own = memory[place : place + _numbers(given).size]
             place += own.size
             chunk = maps[0](given, own)
             for later in maps[1:]:
@@ -130,10 +130,6 @@ def _mapped(bundle: _Bundle, step: tuple[list[Map], Reduction]) -> _Bundle:
             out.reduction.add(chunk)
             out.append(chunk)
     return out
-
-
-def _reduction_of(bundle: _Bundle) -> Any:
-    return bundle.reduction
 
 
 def _reduced(bundle: _Bundle, step: tuple[list[Map], _T]) -> _T:
@@ -151,15 +147,11 @@ def _merge(reductions: list[_T]) -> _T:
     return merged
 
 
-def active_client() -> Any:
+def active_client() -> Foreign | None:
     """The client of the cluster that dask uses now, or None."""
-    distributed = sys.modules.get("distributed")  # imported by now, if there is a client
-    if distributed is None:
-        return None
-    try:
-        return distributed.default_client()
-    except ValueError:
-        return None
+    with suppress(KeyError, ValueError):  # if there is a client, distributed is imported by now
+        return sys.modules["distributed"].default_client()
+    return None
 
 
 def open_dask_store(client: Foreign, X: RowsLike, y: LabelsLike, concept: LabelsLike) -> tuple[DaskStore, LabelEncoder]:
@@ -172,10 +164,7 @@ def open_dask_store(client: Foreign, X: RowsLike, y: LabelsLike, concept: Labels
     if is_dask(given):
         labels = client.compute(_labels(given, X, sizes, name))
         parts = [client.submit(_distinct, part, start, name) for part, start in zip(labels, starts, strict=True)]
-        distinct = list(set().union(*client.gather(parts)))
-        every = np.empty(len(distinct), object)
-        every[:] = distinct
-        encoder, _ = LabelEncoder.fit(every)
+        encoder, _ = LabelEncoder.fit(np.fromiter(set().union(*client.gather(parts)), object))
         codes = [client.submit(_encode, part, encoder, name) for part in labels]
     else:
         encoder, z = LabelEncoder.fit(concept_of(X.shape[0], y, concept))
@@ -193,34 +182,25 @@ def _bundle_sizes(n: int, n_threads: int) -> list[int]:
     return np.diff(ends).tolist()
 
 
-def _labels(given: Any, X: RowsLike, sizes: list[int], name: str) -> list[Any]:
+def _labels(given: Foreign, X: RowsLike, sizes: list[int], name: str) -> list[Foreign]:
     """The labels of each bundle."""
     given = label_chunks(given, True)
     if given.ndim == 2 and given.shape[1] == 1:
         given = given[:, 0]
     if given.ndim != 1:
         raise MuteError(f"{name} must be one-dimensional, not of shape {given.shape}")
-    if any(np.isnan(n) for n in given.chunks[0]):
+    if unknown_sizes(given):
         given = given.compute_chunk_sizes()
     check_length(given, X.shape[0], name)
-    given = given.map_blocks(_as_announced, of=name, dtype=given.dtype, meta=np.empty(0, given.dtype))
+    given = as_announced(given, f"the labels {name}")
     return list(given.rechunk((tuple(sizes),)).to_delayed().ravel())
 
 
-def _as_announced(labels: NDArray, of: str, block_info: Any = None) -> NDArray:
-    ((start, stop),) = block_info[0]["array-location"]
-    if len(labels) != stop - start:
-        raise MuteError(f"{of} has {len(labels)} labels for rows {start} to {stop - 1}; give one label for each row")
-    return labels
-
-
-def _distinct(labels: NDArray, start: int, name: str) -> set[Any]:
+def _distinct(labels: NDArray, start: int, name: str) -> tuple[Label, ...]:
     try:
-        return set(label_array(labels, name).tolist())
+        return LabelEncoder.fit(label_array(labels, name))[0].classes
     except MuteError as error:
         raise MuteError(f"rows {start} to {start + len(labels) - 1}: {error}") from error
-    except TypeError as error:
-        raise MuteError(f"labels must be hashable (text, numbers, tuples): {error}") from error
 
 
 def _encode(labels: NDArray, encoder: LabelEncoder, name: str) -> NDArray[np.integer]:
@@ -232,34 +212,42 @@ def _cut(block: NDArray, z: NDArray[np.integer], start: int) -> _Bundle:
     return _Bundle(RawChunk(start + part.start, np.ascontiguousarray(block[part]), z[part]) for part in parts)
 
 
-def to_dask(matrix: Matrix) -> Any:
+def to_dask(matrix: Matrix) -> Foreign:
     """A matrix in files as a dask array: many files one by one, .npy and .safetensors in parts.
 
     The workers read the files, so they must see them under the same paths.
     """
-    dask = import_dask()
+    from dask.array import concatenate, from_delayed
+    from dask.delayed import delayed
+
     size = max(_PART_BYTES // (matrix.shape[1] * matrix.dtype.itemsize) // CHUNK_ROWS, 1) * CHUNK_ROWS
     blocks = [
-        dask.array.from_delayed(dask.delayed(read, pure=False, traverse=False)(), (rows, matrix.shape[1]), matrix.dtype)
+        from_delayed(delayed(read, pure=False, traverse=False)(), (rows, matrix.shape[1]), matrix.dtype)
         for rows, read in matrix.parts(size)
     ]
-    return dask.array.concatenate(blocks)
+    return concatenate(blocks)
 
 
 @contextmanager
-def cluster(address: str) -> Iterator[Any]:
+def cluster(address: str) -> Iterator[Foreign]:
     """A client of the scheduler at `address`, or, with "local", of worker processes that end with the block."""
     try:
         from distributed import Client, LocalCluster, WorkerPlugin
     except ImportError:
         raise missing_extra("distributed", "dask", "a cluster") from None
     if address == "local":
-        settings: Json = {"n_workers": resolve_threads(None), "threads_per_worker": 1}
-        # No dashboard; the port that the scheduler opens all the same is any free one.
-        settings |= {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": ":0"}}
-        settings["silence_logs"] = logging.ERROR  # an interrupt cancels tasks, which would be logged
-        with LocalCluster(**settings) as own, Client(own) as client:
-            client.register_plugin(_ignore_interrupts(WorkerPlugin))
+        # No dashboard, for which the scheduler opens any free port all the same; no log of tasks that are cancelled.
+        no_page = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": ":0"}}
+        workers = LocalCluster(resolve_threads(None), threads_per_worker=1, silence_logs=logging.ERROR, **no_page)
+
+        class IgnoreInterrupts(WorkerPlugin):
+            """Workers ignore the Ctrl-C that a terminal sends to all processes; this process ends them."""
+
+            def setup(self, worker: Foreign) -> None:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+        with workers, Client(workers) as client:
+            client.register_plugin(IgnoreInterrupts())
             yield client
         return
     try:
@@ -270,13 +258,3 @@ def cluster(address: str) -> Iterator[Any]:
         if not client.nthreads():
             raise MuteError(f"the dask scheduler at {address} has no workers; start some first")
         yield client
-
-
-def _ignore_interrupts(plugin: Any) -> Any:
-    """Workers ignore the Ctrl-C that a terminal sends to all processes; the process that started them ends them."""
-
-    class IgnoreInterrupts(plugin):
-        def setup(self, worker: Any) -> None:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    return IgnoreInterrupts()

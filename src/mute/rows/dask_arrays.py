@@ -1,52 +1,40 @@
 """Dask's collections as rows: checked, read block by block, and mapped lazily."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.errors import MuteError, missing_extra
+from mute.errors import MuteError
 from mute.rows.detect import is_dask
 from mute.rows.matrix import Matrix, float_dtype
 from mute.rows.validation import check_length, check_width, label_array, listed, one_per_row
-from mute.typing import Array, Classifier, Json, Method, RowsLike
+from mute.typing import Array, Foreign, LabelsLike, Method, RowsLike
 
-__all__ = ["DaskMatrix", "checked_array", "import_dask", "label_chunks", "map_dask"]
+__all__ = ["DaskMatrix", "as_announced", "checked_array", "label_chunks", "map_dask", "unknown_sizes"]
 
-
-def import_dask() -> Any:
-    """Dask with its arrays, or an error that names its extra."""
-    try:
-        import dask
-        import dask.array
-    except ImportError:
-        raise missing_extra("dask", "dask", "rows in dask's collections") from None
-    return dask
+# What dask tells a task about its block: at 0, the ends of the block along each axis.
+_BlockInfo = dict[int, dict[str, list[tuple[int, int]]]]
 
 
-def checked_array(X: RowsLike) -> Any:
+def checked_array(X: RowsLike) -> Foreign:
     """A dask array of single or double precision, with one chunk of columns and chunks of known sizes."""
-    da = import_dask().array
     if hasattr(X, "to_dask_array"):
         X = X.to_dask_array(lengths=True)
     _check_matrix(X)
     if X.dtype.kind not in "fiub":
         raise MuteError(f"X must hold numbers, not {X.dtype}")
-    dtype = float_dtype(X.dtype)
     if np.isnan(X.shape[1]):
         raise MuteError("X is a dask array of unknown width; give one whose columns are known")
     X = X.rechunk({1: -1})
-    if _unknown_sizes(X):
+    if unknown_sizes(X):
         X = X.compute_chunk_sizes()
     if 0 in X.shape:
         raise MuteError(f"X has shape {X.shape}; give at least one row and one column")
-    return da.map_blocks(_checked, X, width=X.shape[1], kind=dtype.name, dtype=dtype, meta=np.empty((0, 0), dtype))
+    return as_announced(X, "X", float_dtype(X.dtype))
 
 
 def _check_matrix(X: RowsLike) -> None:
@@ -54,23 +42,30 @@ def _check_matrix(X: RowsLike) -> None:
         raise MuteError(f"X must be a matrix, not a dask array of shape {X.shape}")
 
 
-def _unknown_sizes(X: RowsLike) -> bool:
-    return any(map(np.isnan, X.chunks[0]))
+def unknown_sizes(array: Foreign) -> bool:
+    """Whether a dask array does not know how many rows each chunk has."""
+    return any(map(np.isnan, array.chunks[0]))
 
 
-def _checked(block: NDArray, width: int, kind: str, block_info: Any = None) -> NDArray:
-    if not block_info:
-        return block.astype(kind)
-    (start, stop), _ = block_info[0]["array-location"]
-    if block.shape != (stop - start, width):
+def as_announced(array: Foreign, name: str, dtype: np.dtype | None = None) -> Foreign:
+    """A dask array whose blocks are checked to have their announced shapes and converted to `dtype`, if it is given."""
+    meta = np.empty((0,) * array.ndim, dtype or array.dtype)
+    return array.map_blocks(_checked, of=name, kind=dtype, dtype=meta.dtype, meta=meta)
+
+
+def _checked(block: NDArray, of: str, kind: np.dtype | None, block_info: _BlockInfo) -> NDArray:
+    places = block_info[0]["array-location"]
+    announced = tuple(stop - start for start, stop in places)
+    if block.shape != announced:
+        start, stop = places[0]
         raise MuteError(
-            f"the block of rows {start} to {stop - 1} has shape {block.shape} where {(stop - start, width)} was "
-            "announced; correct the task that makes it"
+            f"{of}: the block of rows {start} to {stop - 1} has shape {block.shape} where {announced} was announced; "
+            "correct the task that makes it"
         )
-    return block.astype(kind, copy=False)
+    return block if kind is None else block.astype(kind, copy=False)
 
 
-def label_chunks(given: Any, lengths: bool) -> Any:
+def label_chunks(given: LabelsLike, lengths: bool) -> LabelsLike:
     """Labels as a dask array; with `lengths`, its chunks have known lengths."""
     if not hasattr(given, "to_dask_array"):
         return given
@@ -80,10 +75,11 @@ def label_chunks(given: Any, lengths: bool) -> Any:
         return given.to_dask_array(lengths=lengths or None)
 
 
-def map_dask(estimator: Method, method: str, X: RowsLike, labels: Json) -> Any:
+def map_dask(estimator: Method, method: str, X: RowsLike, labels: dict[str, LabelsLike]) -> Foreign:
     """A lazy dask array: a method of a fitted estimator on every block."""
-    dask = import_dask()
-    da = dask.array
+    from dask.array import from_array
+    from dask.delayed import delayed
+
     if hasattr(X, "to_dask_array"):
         names = getattr(estimator, "feature_names_in_", X.columns)
         if method != "inverse_transform" and list(names) != list(X.columns):
@@ -96,43 +92,42 @@ def map_dask(estimator: Method, method: str, X: RowsLike, labels: Json) -> Any:
     if not np.isnan(X.shape[1]):
         check_width(X.shape[1], estimator, "X")
     X = X.rechunk({1: -1})
-    dtype = float_dtype(X.dtype)
     beside, same = {}, {}
     for name, given in labels.items():
         if is_dask(given):
-            known = not _unknown_sizes(X)
+            known = not unknown_sizes(X)
             given = label_chunks(given, known)
-            if known and not _unknown_sizes(given):
+            if known and not unknown_sizes(given):
                 check_length(given, X.shape[0], name)
                 given = given.rechunk((X.chunks[0],))
             beside[name] = given
         elif one_per_row(given, estimator):
-            if _unknown_sizes(X):
+            if unknown_sizes(X):
                 X = X.compute_chunk_sizes()
             array = label_array(given, name)
             check_length(array, X.shape[0], name)
-            beside[name] = da.from_array(array, chunks=(X.chunks[0],))
+            beside[name] = from_array(array, chunks=(X.chunks[0],))
         else:
             same[name] = given
     bare = copy.copy(estimator)
     bare.set_callbacks()  # callbacks watch a fit, and may have parts that cannot be sent
     bare.__dict__.pop("feature_names_in_", None)  # blocks have no names
-    model = dask.delayed(bare, pure=False, traverse=False)
+    model = delayed(bare, pure=False, traverse=False)
+    call = {"model": model, "method": method, "names": tuple(beside), "same": same}
     columns = [array[:, None] for array in beside.values()]
-    return da.map_blocks(
-        _apply, X, *columns, model=model, method=method, names=tuple(beside), same=same, dtype=dtype,
-        chunks=X.chunks, meta=np.empty((0, 0), dtype),
-    )  # fmt: skip
+    meta = np.empty((0, 0), float_dtype(X.dtype))
+    return X.map_blocks(_apply, *columns, **call, dtype=meta.dtype, chunks=X.chunks, meta=meta)
 
 
 def _apply(
-    block: NDArray, *columns: NDArray, model: Classifier, method: str, names: tuple, same: dict, block_info: Any = None
-) -> Any:
+    block: NDArray, *columns: NDArray, model: Method, method: str, names: tuple[str, ...], same: dict[str, LabelsLike],
+    block_info: _BlockInfo,
+) -> Array:  # fmt: skip
     labels = {name: column[:, 0] for name, column in zip(names, columns, strict=True)}
     try:
         return getattr(model, method)(block, **labels, **same)
     except MuteError as error:
-        start, stop = block_info[0]["array-location"][0] if block_info else (0, len(block))
+        start, stop = block_info[0]["array-location"][0]
         raise MuteError(f"rows {start} to {stop - 1}: {error}") from error
 
 

@@ -1,9 +1,8 @@
 """Of what kind rows are (tensors, dask's collections, blocks), without importing torch or dask."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 from mute.errors import missing_extra
@@ -12,19 +11,13 @@ from mute.typing import RowsLike
 __all__ = ["come_in_blocks", "is_dask", "is_tensor", "require_torch", "to_host"]
 
 
-def is_tensor(x: Any) -> bool:
-    """Whether `x` is a torch tensor.
-
-    Examples
-    --------
-    >>> is_tensor([1.0, 2.0])
-    False
-    """
+def is_tensor(x: object) -> bool:
+    """Whether `x` is a torch tensor."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
 
-def to_host(x: Any) -> Any:
+def to_host(x: Any) -> Any:  # Any: rows, labels or one label, in any form
     """A tensor as a numpy array, a tensor of one number as that number, and anything else unchanged."""
     if not is_tensor(x):
         return x
@@ -34,7 +27,7 @@ def to_host(x: Any) -> Any:
     return (x.float() if x.dtype.is_floating_point and x.dtype.itemsize < 4 else x).numpy()
 
 
-def require_torch(purpose: str) -> Any:
+def require_torch(purpose: str) -> ModuleType:
     """The torch module, or an error that names its extra."""
     try:
         import torch

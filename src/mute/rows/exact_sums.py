@@ -1,6 +1,6 @@
 """Sums that do not depend on the order of their terms, to the bit."""
 
-from __future__ import annotations
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,6 @@ _CUT = 2.0**36
 class ExactSum:
     """A sum of float64 arrays of one shape.
 
-    Parameters
-    ----------
-    shape : tuple of int
-
-    Notes
-    -----
     *Limits.* The sum is exact while it stays below 2**53 and fewer than 2**18 arrays are added between two merges;
     beyond that it rounds like other sums. Digits below 2**-73 are lost.
 
@@ -56,19 +50,14 @@ class ExactSum:
         flat = np.ascontiguousarray(values, np.float64).reshape(-1)
         kernels.add_exactly(self._parts.reshape(3, -1), flat)
 
-    def merge(self, other: ExactSum) -> None:
+    def merge(self, other: Self) -> None:
         """Add another sum."""
-        if other._sum is None:
-            return
-        parts = self._parts
-        parts += other._sum
-        self._carry()
+        if other._sum is not None:
+            np.add(self._parts, other._sum, out=self._parts)
+            self._carry()
 
     def _carry(self) -> None:
-        """Move whole units of the next coarser part there; the sum stays the same.
-
-        Halves always go up, so that equal sums have equal parts, however often they were carried.
-        """
+        """Move whole units to the next coarser part; halves always go up, so that equal sums have equal parts."""
         parts = self._parts
         for fine in (2, 1):
             units = np.floor(parts[fine] / _CUT + 0.5)

@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 __all__ = ["Stop", "interruptible"]
@@ -57,7 +58,7 @@ class Stop:
 
     def leave(self) -> None:
         """Do what the signal would have done without the delay."""
-        self._restore()
+        self.__exit__()
         if self._signal is not None:
             signal.raise_signal(self._signal)
         raise KeyboardInterrupt
@@ -70,15 +71,12 @@ class Stop:
                     self._before[number] = signal.signal(number, self._note)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._restore()
-
-    def _note(self, number: int, frame: Any) -> None:
+    def _note(self, number: int, frame: FrameType | None) -> None:
         if self.asked:
             self.leave()
         self._signal = number
 
-    def _restore(self) -> None:
+    def __exit__(self, *_: object) -> None:
         while self._before:
             number, handler = self._before.popitem()
             # None stands for a handler that was not set from Python and cannot be restored from Python.

@@ -7,52 +7,25 @@ A marginal is a table of ``M`` values on a uniform grid: ``values[j]`` is the im
 linear between knots, and the first and the last segment never end, so it is a bijection of the real line.
 """
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
+from mute.typing import Foreign
+
 __all__ = [
-    "add_exactly",
-    "class_sums",
-    "column_sums",
-    "count",
-    "locate",
-    "merge_bins",
-    "pull",
-    "push",
-    "push_with_logdet",
-    "quantile_tables",
-    "quantiles",
-    "summarise",
-]
+    "add_exactly", "class_sums", "column_sums", "count", "locate", "merge_bins", "pull", "push", "quantile_tables",
+    "quantiles", "summarise",
+]  # fmt: skip
 
 # Reassociation lets the sums vectorise; NaN and infinity keep their meaning.
-_options: dict[str, Any] = {  # Any: numba has no types
-    "nogil": True,
-    "cache": True,
-    "error_model": "numpy",
-    "fastmath": {"reassoc", "contract", "arcp", "nsz"},
-}
+_compiled: Foreign = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "arcp", "nsz"})
 
 # A guide with this many cells for each knot leaves less than one knot to step over on average.
 _GUIDE_CELLS = 2
 
 
-@njit(**_options)
-def _lookup(x, values, origin, step):
-    top = x.dtype.type(values.shape[0] - 2)
-    zero = x.dtype.type(0)
-    rate = x.dtype.type(1) / step
-    for i in range(x.shape[0]):
-        t = (x[i] - origin) * rate
-        j = np.int64(max(zero, min(top, t)))
-        low = values[j]
-        x[i] = low + (t - x.dtype.type(j)) * (values[j + 1] - low)
-
-
-@njit(**_options)
-def _lookup_with_logdet(x, values, origin, step, logdet):
+@_compiled
+def _lookup(x, values, origin, step, logdet):
     top = x.dtype.type(values.shape[0] - 2)
     zero = x.dtype.type(0)
     rate = x.dtype.type(1) / step
@@ -61,10 +34,11 @@ def _lookup_with_logdet(x, values, origin, step, logdet):
         j = np.int64(max(zero, min(top, t)))
         rise = values[j + 1] - values[j]
         x[i] = values[j] + (t - x.dtype.type(j)) * rise
-        logdet[i] += np.log(rise * rate)
+        if logdet is not None:
+            logdet[i] += np.log(rise * rate)
 
 
-@njit(**_options)
+@_compiled
 def _search(y, values, origin, step, guide):
     """Invert `_lookup`: find the segment that holds each y, then interpolate with axes swapped."""
     last = values.shape[0] - 2
@@ -104,26 +78,20 @@ def _search(y, values, origin, step, guide):
         y[i] = origin + step * (y.dtype.type(j) + (v - base) / (values[j + 1] - base))
 
 
-@njit(**_options)
-def push(block, bounds, labels, origin, step, values):
-    """Apply the class-conditional marginals in place: ``block`` (D, rows), tables (K, D), (K, D), (K, D, M)."""
+@_compiled
+def push(block, bounds, labels, origin, step, values, logdet):
+    """Apply the class-conditional marginals in place: ``block`` (D, rows), tables (K, D), (K, D), (K, D, M).
+
+    The log-slope of every row's map is added to ``logdet`` (rows,), float64, unless it is None.
+    """
     for d in range(block.shape[0]):
         for s in range(labels.shape[0]):
-            k = labels[s]
-            _lookup(block[d, bounds[s] : bounds[s + 1]], values[k, d], origin[k, d], step[k, d])
+            k, run = labels[s], slice(bounds[s], bounds[s + 1])
+            slopes = None if logdet is None else logdet[run]
+            _lookup(block[d, run], values[k, d], origin[k, d], step[k, d], slopes)
 
 
-@njit(**_options)
-def push_with_logdet(block, bounds, labels, origin, step, values, logdet):
-    """Like `push`, and add the log-slope of every row's map to ``logdet`` (rows,), float64."""
-    for d in range(block.shape[0]):
-        for s in range(labels.shape[0]):
-            k = labels[s]
-            run = slice(bounds[s], bounds[s + 1])
-            _lookup_with_logdet(block[d, run], values[k, d], origin[k, d], step[k, d], logdet[run])
-
-
-@njit(**_options)
+@_compiled
 def pull(block, bounds, labels, origin, step, values):
     """Undo `push` in place."""
     guide = np.empty(_GUIDE_CELLS * values.shape[2], np.int32)
@@ -146,7 +114,7 @@ def add_exactly(parts, values):
         parts[2, i] += np.rint((rest - middle) * 2.0**36)
 
 
-@njit(**_options)
+@_compiled
 def column_sums(x, rows, low, rate, first, second):
     """Add, over some ``rows`` of ``x`` (m, D), what they are above ``low`` (D,) times ``rate`` (D,), and its square."""
     for i in range(rows.shape[0]):
@@ -157,7 +125,7 @@ def column_sums(x, rows, low, rate, first, second):
             second[d] += y * y
 
 
-@njit(**_options)
+@_compiled
 def class_sums(block, bounds, out):
     """Sums of every class and coordinate: ``out`` (K, D), float64."""
     for d in range(block.shape[0]):
@@ -169,7 +137,7 @@ def class_sums(block, bounds, out):
             out[k, d] = total
 
 
-@njit(**_options)
+@_compiled
 def summarise(block, bounds, reference, low, high, total, square):
     """Every class and coordinate, arrays (K, D), float64.
 
@@ -195,7 +163,7 @@ def summarise(block, bounds, reference, low, high, total, square):
             total[k, d], square[k, d] = first, second
 
 
-@njit(**_options)
+@_compiled
 def count(block, bounds, columns, low, width, counts):
     """Histogram every class of some ``columns`` (C,), adding to ``counts`` (K, C, B + 2).
 
@@ -213,7 +181,7 @@ def count(block, bounds, columns, low, width, counts):
                 row[np.int64(max(0.0, min(bins + 1.0, t + 1.0)))] += 1
 
 
-@njit(**_options)
+@_compiled
 def locate(counts, share, first, last):
     """Bins (K, D) in which the cumulative count passes `share` of the rows from below and from above."""
     for k in range(counts.shape[0]):
@@ -232,7 +200,7 @@ def locate(counts, share, first, last):
             last[k, d] = j
 
 
-@njit(**_options)
+@_compiled
 def quantiles(counts, low, width, out):
     """The M quantiles at equal steps of probability, ``out`` (K, D, M), of every histogram of ``counts``."""
     m = out.shape[2]
@@ -250,7 +218,7 @@ def quantiles(counts, low, width, out):
                 out[k, d, i] = low[k, d] + width[k, d] * min(max(j - 1 + inside, 0.0), row.shape[0] - 2.0)
 
 
-@njit(**_options)
+@_compiled
 def _quantile_table(q, mean, spread, tail, straight, probits, beta, values):
     """Lay the map of quantiles ``q`` to ``probits`` on a uniform grid; return origin and step."""
     m, cells = probits.shape[0], values.shape[0] - 3
@@ -277,7 +245,7 @@ def _quantile_table(q, mean, spread, tail, straight, probits, beta, values):
     return start - step, step
 
 
-@njit(**_options)
+@_compiled
 def quantile_tables(q, mean, spread, tail, straight, probits, beta, origin, step, values):
     """Tables of the quantile marginal: quantiles ``q`` (K, D, M) to ``values`` (K, D, cells + 3).
 
@@ -291,7 +259,7 @@ def quantile_tables(q, mean, spread, tail, straight, probits, beta, origin, step
             )
 
 
-@njit(**_options)
+@_compiled
 def merge_bins(values, counts, least, tail, middle):
     """Draw straight lines through the edges that leave at least ``least[k]`` rows between any two, in place.
 

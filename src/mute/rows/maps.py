@@ -1,20 +1,25 @@
 """Maps of a chunk to another: rows enter the flow, are rotated, and pass through the marginals of a layer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.rows.chunks import Chunk, RawChunk, fill, find_rows, shaped
+from mute.rows.chunks import Chunk, RawChunk, find_rows
 from mute.typing import Classifier
 
-__all__ = ["ApplyMarginals", "Enter", "Rotate", "Routes"]
+__all__ = ["ApplyMarginals", "Enter", "Rotate", "Routes", "fill"]
 
 
 def _none() -> NDArray[np.int64]:
     return np.empty(0, np.int64)
+
+
+def fill(memory: NDArray, values: NDArray) -> NDArray:
+    """Copy values to the beginning of some memory; returns the copy."""
+    out = np.ndarray(values.shape, memory.dtype, memory)
+    out[:] = values
+    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +77,7 @@ class Rotate:
     rotation: NDArray[np.floating]
 
     def __call__(self, chunk: Chunk, out: NDArray | None = None) -> Chunk:
-        target = None if out is None else shaped(out, chunk.block.shape)
+        target = None if out is None else np.ndarray(chunk.block.shape, out.dtype, out)
         return replace(chunk, block=np.matmul(self.rotation.T, chunk.block, out=target))
 
 
@@ -88,5 +93,5 @@ class ApplyMarginals:
         from mute.rows import kernels
 
         block = chunk.block if out is None else fill(out, chunk.block)
-        kernels.push(block, chunk.runs, chunk.routes, self.origin, self.step, self.values)
+        kernels.push(block, chunk.runs, chunk.routes, self.origin, self.step, self.values, None)
         return replace(chunk, block=block)

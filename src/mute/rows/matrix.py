@@ -1,18 +1,18 @@
-"""A matrix whose rows are read block by block."""
-
-from __future__ import annotations
+"""Matrices whose rows are read block by block: from files (`mute.tables`), from another matrix, from an iterator."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.typing import Array
+from mute.rows.validation import concept_of
+from mute.typing import Array, RowsLike
 
-__all__ = ["Matrix", "NoRowsError", "float_dtype"]
+__all__ = ["BlockStream", "MappedMatrix", "Matrix", "NoRowsError", "StreamedMatrix", "float_dtype"]
 
 _BLOCK_BYTES = 1 << 23
 
@@ -36,16 +36,11 @@ class Matrix(ABC):
         A file, a folder, or the pattern of many files.
     """
 
-    def __init__(
-        self, path: Path, shape: tuple[int, int], dtype: np.dtype[Any], columns: list[str] | None = None
-    ) -> None:
+    def __init__(self, path: Path, shape: tuple[int, int], dtype: np.dtype, columns: list[str] | None = None) -> None:
         if 0 in shape:
             kind = NoRowsError if shape[0] == 0 else MuteError
             raise kind(f"{path} has a matrix of shape {shape}; give at least one row and one column")
-        self.path = path
-        self.shape = shape
-        self.dtype = dtype
-        self.columns = columns
+        self.path, self.shape, self.dtype, self.columns = path, shape, dtype, columns
 
     def row_blocks(self, size: int) -> Iterator[Array]:
         """Iterate once over the rows, in order, in blocks of `size` rows; the last block may have fewer.
@@ -86,7 +81,7 @@ class Matrix(ABC):
     def _blocks(self, size: int) -> Iterator[Array]: ...
 
 
-def float_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
+def float_dtype(stored: np.dtype) -> np.dtype:
     """The precision in which stored numbers of this kind are read."""
     return np.dtype(np.float32) if stored.kind == "f" and stored.itemsize <= 4 else np.dtype(np.float64)
 
@@ -110,3 +105,76 @@ def _even(blocks: Iterator[Array], size: int) -> Iterator[Array]:
                 yield whole[start : start + size]
     if n:
         yield np.concatenate(pending)
+
+
+class MappedMatrix(Matrix):
+    """The blocks of another matrix after a function, computed each time that the rows are read.
+
+    The function takes a block and the number of its first row. It returns rows of the same shape and precision.
+    """
+
+    def __init__(self, source: Matrix, work: Callable[[Array, int], Array]) -> None:
+        super().__init__(source.path, source.shape, source.dtype, source.columns)
+        self._source, self._work = source, work
+
+    def _blocks(self, size: int) -> Iterator[Array]:
+        start = 0
+        for block in self._source.row_blocks(size):
+            yield self._work(block, start)
+            start += len(block)
+
+
+class BlockStream:
+    """The blocks of an iterator, checked to fit together; can be read once.
+
+    Blocks are arrays of shape (m, D), or pairs of such an array and the labels of its rows, which are kept in `labels`.
+    """
+
+    def __init__(self, blocks: Iterator[RowsLike], name: str) -> None:
+        first = next(blocks, None)
+        if first is None:
+            raise MuteError(f"{name} is an iterator that gives no block; give blocks of rows")
+        self._blocks, self._name = chain([first], blocks), name
+        block = np.asarray(first[0] if isinstance(first, tuple) and first else first)
+        self.width = block.shape[1] if block.ndim == 2 else 0
+        self.dtype = float_dtype(block.dtype)
+        self.n_rows = 0
+        self.labels: list[NDArray[np.object_]] = []
+
+    def __iter__(self) -> Iterator[NDArray[np.floating]]:
+        for i, given in enumerate(self._blocks):
+            of = f"block {i} of {self._name}"
+            if isinstance(given, tuple) and len(given) != 2:
+                raise MuteError(f"{of} is a tuple of {len(given)}; give arrays, or pairs (array, labels)")
+            block, labels = given if isinstance(given, tuple) else (given, None)
+            block = np.asarray(block)
+            if block.ndim != 2 or block.dtype.kind not in "fiub":
+                raise MuteError(f"{of} has shape {block.shape} and dtype {block.dtype}; give a matrix of numbers")
+            if block.shape[1] != self.width:
+                raise MuteError(
+                    f"{of} (from row {self.n_rows} on) has {block.shape[1]} columns and the first {self.width}; "
+                    "give blocks of one width"
+                )
+            if float_dtype(block.dtype).itemsize > self.dtype.itemsize:
+                raise MuteError(f"{of} is {block.dtype} and the first float32; give blocks of one precision")
+            if labels is not None:
+                self.labels.append(concept_of(len(block), labels, None))
+            self.n_rows += len(block)
+            yield block.astype(self.dtype, copy=False)
+
+
+class StreamedMatrix(Matrix):
+    """The blocks of an iterator, `n_rows` rows together, as a matrix that can be read once."""
+
+    def __init__(self, blocks: Iterator[RowsLike], n_rows: int, name: str) -> None:
+        self._given: BlockStream | None = BlockStream(blocks, name)
+        super().__init__(Path(name), (n_rows, self._given.width), self._given.dtype)
+
+    def _blocks(self, size: int) -> Iterator[Array]:
+        if self._given is None:
+            raise MuteError(f"{self.path} is an iterator that was read already; give a matrix or an array")
+        given, self._given = self._given, None
+        for block in given:
+            if given.labels:
+                raise MuteError(f"{self.path} gives pairs with labels; give blocks of rows alone")
+            yield np.ascontiguousarray(block)

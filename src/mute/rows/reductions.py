@@ -1,10 +1,8 @@
 """Reductions of all chunks to one result: counts, sums, products, ranges, histograms, samples of rows."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,25 +28,14 @@ class _Ranged(Reduction):
         np.maximum(self.high, high, out=self.high)
 
 
-class _Moments:
-    """Sums of values and of their squares."""
+class _Moments(ExactSum):
+    """Sums of values and of their squares, an array of two of each."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.first, self.second = ExactSum(shape), ExactSum(shape)
+    def mean(self, n: int | NDArray[np.int64]) -> _Floats:
+        return self.value[0] / n
 
-    def add(self, first: _Floats, second: _Floats) -> None:
-        self.first.add(first)
-        self.second.add(second)
-
-    def merge(self, other: _Moments) -> None:
-        self.first.merge(other.first)
-        self.second.merge(other.second)
-
-    def mean(self, n: Any) -> _Floats:
-        return self.first.value / n
-
-    def std(self, n: Any) -> _Floats:
-        return np.sqrt(np.maximum(self.second.value / n - self.mean(n) ** 2, 0))
+    def std(self, n: int | NDArray[np.int64]) -> _Floats:
+        return np.sqrt(np.maximum(self.value[1] / n - self.mean(n) ** 2, 0))
 
 
 class _Taken(Reduction):
@@ -65,7 +52,8 @@ class _Taken(Reduction):
         new._taken = []
         return new
 
-    def _sorted(self) -> list[NDArray]:
+    def in_order(self) -> list[NDArray]:
+        """The arrays, in the order of the numbers of the rows."""
         arrays = [np.concatenate(arrays) for arrays in zip(*self._taken, strict=True)]
         order = np.argsort(arrays[0])
         return [array[order] for array in arrays]
@@ -74,58 +62,54 @@ class _Taken(Reduction):
 class FirstScan(_Ranged):
     """Ranges of the raw columns and counts of the classes.
 
-    With `check`, `bad` collects rows with NaN, infinity or numbers whose squares overflow. With `digest`, rows and
-    labels are hashed.
+    With `check`, `bad` collects the rows that cannot be used. With `digest`, rows and labels are hashed.
     """
 
     def __init__(self, n_features: int, n_classes: int, *, check: bool = False, digest: bool = False) -> None:
         super().__init__((n_features,))
         self.n_classes, self.check, self.digest = n_classes, check, digest
-        # All three by the number of the first row of a chunk.
-        self.counts: dict[int, NDArray[np.int64]] = {}
-        self.digests: dict[int, bytes] = {}
-        self.label_digests: dict[int, bytes] = {}
         self.bad = BadRows()
+        # Of each chunk, by the number of its first row: rows of each class, hash of the rows, hash of the labels.
+        self._chunks: dict[int, tuple[NDArray[np.int64], bytes, bytes]] = {}
 
     def add(self, chunk: RawChunk) -> None:
-        self.counts[chunk.start] = np.bincount(chunk.z, minlength=self.n_classes)
-        if self.check and not self.bad.look_at(chunk.x, chunk.start):
-            return
-        if self.digest:
-            self.digests[chunk.start] = hashlib.sha256(np.ascontiguousarray(chunk.x).data).digest()
-            self.label_digests[chunk.start] = hashlib.sha256(np.ascontiguousarray(chunk.z, np.int64).data).digest()
-        self._widen(chunk.x.min(axis=0), chunk.x.max(axis=0))
+        hashes = b"", b""
+        if not self.check or self.bad.look_at(chunk.x, chunk.start):
+            self._widen(chunk.x.min(axis=0), chunk.x.max(axis=0))
+            if self.digest:
+                hashes = _sha256(chunk.x), _sha256(np.asarray(chunk.z, np.int64))
+        self._chunks[chunk.start] = np.bincount(chunk.z, minlength=self.n_classes), *hashes
 
-    def merge(self, other: FirstScan) -> None:
+    def merge(self, other: Self) -> None:
         self._widen(other.low, other.high)
-        self.counts |= other.counts
-        self.digests |= other.digests
-        self.label_digests |= other.label_digests
+        self._chunks |= other._chunks
         self.bad.merge(other.bad)
+
+    def _in_order(self) -> list[tuple[NDArray[np.int64], bytes, bytes]]:
+        return [self._chunks[start] for start in sorted(self._chunks)]
 
     @property
     def sha256(self) -> str:
         """The hash of all rows, equal to that of `mute.estimators.base.digest_of_rows`."""
-        return _joined(self.digests)
+        return hashlib.sha256(b"".join(rows for _, rows, _ in self._in_order())).hexdigest()
 
     @property
     def sha256_of_labels(self) -> str:
-        return _joined(self.label_digests)
+        return hashlib.sha256(b"".join(labels for _, _, labels in self._in_order())).hexdigest()
 
     def class_counts(self) -> NDArray[np.int64]:
         """Rows of each class in every chunk, in the order of the chunks: shape (chunks, K)."""
-        return np.array([self.counts[start] for start in sorted(self.counts)])
+        return np.array([counts for counts, _, _ in self._in_order()])
 
 
-def _joined(digests: dict[int, bytes]) -> str:
-    return hashlib.sha256(b"".join(digests[start] for start in sorted(digests))).hexdigest()
+def _sha256(array: NDArray) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(array).data).digest()
 
 
 class ColumnMoments(Reduction):
     """Mean and standard deviation of the raw columns, without the rows whose numbers are in `held_out`.
 
-    Distances from `low`, in units of a power of two near the range of the column, are summed. So columns of any size
-    and place keep their precision.
+    Distances from `low`, in units of a power of two near the range, keep the precision of columns of any size.
     """
 
     def __init__(self, low: _Floats, high: _Floats, held_out: NDArray[np.int64]) -> None:
@@ -133,24 +117,24 @@ class ColumnMoments(Reduction):
         # At least 2**-1000, whose inverse is still finite.
         self.unit = np.exp2(np.ceil(np.log2(np.maximum(np.where(high > low, high - low, 1.0), 2.0**-1000))))
         self.n = 0
-        self._moments = _Moments(low.shape)
+        self._moments = _Moments((2, *low.shape))
 
     def add(self, chunk: RawChunk) -> None:
         from mute.rows import kernels
 
         kept = np.flatnonzero(~find_rows(self.held_out, chunk.start + np.arange(len(chunk.x)))[1])
-        first, second = np.zeros((2, len(self.low)))
-        kernels.column_sums(chunk.x, kept, self.low, 1 / self.unit, first, second)
+        sums = np.zeros((2, len(self.low)))
+        kernels.column_sums(chunk.x, kept, self.low, 1 / self.unit, *sums)
         self.n += len(kept)
-        self._moments.add(first, second)
+        self._moments.add(sums)
 
-    def merge(self, other: ColumnMoments) -> None:
+    def merge(self, other: Self) -> None:
         self.n += other.n
         self._moments.merge(other._moments)
 
     @property
     def center(self) -> _Floats:
-        return self.low + self.unit * self._moments.first.value / self.n
+        return self.low + self.unit * self._moments.value[0] / self.n
 
     @property
     def spread(self) -> _Floats:
@@ -159,7 +143,7 @@ class ColumnMoments(Reduction):
 
 
 class TakeRows(_Taken):
-    """The raw rows of some ranks: for each class, `ranks` has the ascending ranks of rows within the class.
+    """Raw rows with their classes and ranks: for each class, those of the ascending `ranks` within the class.
 
     `counts`, of shape (chunks, K), are the rows of each class in every chunk.
     """
@@ -178,11 +162,6 @@ class TakeRows(_Taken):
         for k, ranks_in_chunk, ranks in self.wanted.get(chunk.start, ()):
             at = np.flatnonzero(chunk.z == k)[ranks_in_chunk]
             self._taken.append((chunk.start + at, np.array(chunk.x[at]), np.full(len(at), k), ranks))
-
-    def rows(self) -> tuple[NDArray[np.int64], NDArray[np.floating], NDArray[np.int64], NDArray[np.int64]]:
-        """Numbers, rows, classes and ranks of the rows, in the order of the numbers."""
-        number, x, z, rank = self._sorted()
-        return number, x, z, rank
 
 
 class Scatter(Reduction):
@@ -207,7 +186,7 @@ class Scatter(Reduction):
             if of_class.shape[1]:
                 self.square.add(of_class @ of_class.T)
 
-    def merge(self, other: Scatter) -> None:
+    def merge(self, other: Self) -> None:
         self.sums.merge(other.sums)
         self.square.merge(other.square)
 
@@ -243,20 +222,20 @@ class Spread(_Ranged):
     def __init__(self, reference: _Floats, counts: NDArray[np.int64]) -> None:
         super().__init__(reference.shape)
         self.reference, self.counts = np.ascontiguousarray(reference), counts
-        self._moments = _Moments(reference.shape)
+        self._moments = _Moments((2, *reference.shape))
         self.lengths: dict[int, NDArray[np.float64]] = {}
 
     def add(self, chunk: Chunk) -> None:
         from mute.rows import kernels
 
-        first, second = np.empty((2, *self.reference.shape))
-        kernels.summarise(chunk.block, chunk.bounds, self.reference, self.low, self.high, first, second)
-        self._moments.add(first, second)
+        sums = np.empty((2, *self.reference.shape))
+        kernels.summarise(chunk.block, chunk.bounds, self.reference, self.low, self.high, *sums)
+        self._moments.add(sums)
         some = np.flatnonzero(belongs_to_sample(chunk.rows, self._LENGTHS / self.counts.sum(), 0))
         if len(some):
             self.lengths[int(chunk.rows[some[0]])] = np.linalg.norm(chunk.block[:, some].astype(np.float64), axis=0)
 
-    def merge(self, other: Spread) -> None:
+    def merge(self, other: Self) -> None:
         self._widen(other.low, other.high)
         self._moments.merge(other._moments)
         self.lengths |= other.lengths
@@ -283,7 +262,7 @@ class Histograms(Reduction):
         self.bins = bins
         # Half the size leaves more of the counts in the caches, and less to send.
         self.dtype = np.dtype(np.int32 if n_rows < 2**31 else np.int64)
-        self._counted: Array | None = None
+        self._counted: NDArray | None = None
 
     @property
     def counts(self) -> Array:
@@ -297,7 +276,7 @@ class Histograms(Reduction):
 
         kernels.count(chunk.block, chunk.bounds, self.columns, self.low, self.width, self.counts)
 
-    def merge(self, other: Histograms) -> None:
+    def merge(self, other: Self) -> None:
         if other._counted is not None:
             np.add(self.counts, other._counted, out=self._counted)
 
@@ -316,4 +295,4 @@ class ClassSample(_Taken):
 
     def rows(self) -> NDArray[np.floating]:
         """The sampled rows, in the order of their numbers."""
-        return self._sorted()[1]
+        return self.in_order()[1]

@@ -1,8 +1,7 @@
 """Rows of each class, drawn when only their numbers are known and fetched from any store."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,13 +47,13 @@ class Samples:
     rank: NDArray[np.int64]
 
     @classmethod
-    def fetch(cls, store: ChunkStore, scan: FirstScan, *drawn: Ranks) -> Samples:
+    def fetch(cls, store: ChunkStore, scan: FirstScan, *drawn: Ranks) -> Self:
         """The rows of these ranks, each once."""
         if not any(len(ranks) for each in drawn for ranks in each):
             none = np.empty(0, np.int64)
             return cls(none, np.empty((0, store.n_features), store.dtype), none, none)
         union = [np.unique(np.concatenate(ranks)) for ranks in zip(*drawn, strict=True)]
-        return cls(*store.reduce(TakeRows(union, scan.class_counts())).rows())
+        return cls(*store.reduce(TakeRows(union, scan.class_counts())).in_order())
 
     def among(self, ranks: Ranks) -> NDArray[np.int64]:
         """Which of the samples have these ranks."""

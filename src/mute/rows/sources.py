@@ -1,10 +1,7 @@
 """Rows that come in blocks (a matrix on disk, an iterator, dask's collections): fitted on and mapped, never whole."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,21 +9,13 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.rows.chunks import CHUNK_ROWS
 from mute.rows.detect import come_in_blocks, is_dask
+from mute.rows.matrix import BlockStream, MappedMatrix
 from mute.rows.memory import suggest_scratch
 from mute.rows.stores import ChunkStore, FileStore, MemoryStore, SpooledRows, scratch_file
-from mute.rows.streams import BlockStream, MappedMatrix
 from mute.rows.validation import LabelEncoder, check_length, concept_of, one_per_row
-from mute.typing import Json, LabelsLike, Method, RowsLike
+from mute.typing import LabelsLike, Method, RowsLike, Setting
 
-__all__ = [
-    "fits_in_memory",
-    "in_memory",
-    "join_blocks",
-    "open_block_store",
-    "over_blocks",
-    "read_blocks",
-    "refuse_iterator",
-]
+__all__ = ["fits_in_memory", "in_memory", "join_blocks", "open_block_store", "over_blocks", "refuse_iterator"]
 
 _BLOCK = 8 * CHUNK_ROWS
 
@@ -37,7 +26,7 @@ def refuse_iterator(X: RowsLike) -> None:
         raise MuteError("X is an iterator, which can be read once; call fit, then transform with a new iterator")
 
 
-def fits_in_memory(X: RowsLike, scratch: Any) -> bool:
+def fits_in_memory(X: RowsLike, scratch: Setting) -> bool:
     """Whether a matrix on disk is to be read whole."""
     if not hasattr(X, "row_blocks"):
         return False
@@ -49,7 +38,7 @@ def _size(X: RowsLike) -> int:
 
 
 def open_block_store(
-    X: RowsLike, y: LabelsLike, concept: LabelsLike, scratch: Any, n_threads: int
+    X: RowsLike, y: LabelsLike, concept: LabelsLike, scratch: Setting, n_threads: int
 ) -> tuple[ChunkStore, LabelEncoder]:
     """A store of rows that come in blocks, with their labels encoded; `y`, `concept` and `scratch` are those of `fit`.
 
@@ -63,15 +52,13 @@ def open_block_store(
         client = active_client()
         if client is not None:
             return open_dask_store(client, X, y, concept)
-        # Without a cluster this process computes the blocks, one after the other.
-        X = DaskMatrix(X, "X")
-        if fits_in_memory(X, scratch):
-            encoder, z = LabelEncoder.fit(concept_of(X.shape[0], y, concept))
-            return MemoryStore(X.to_numpy(), z, n_threads), encoder
+        X = DaskMatrix(X, "X")  # without a cluster, this process computes the blocks, one after the other
     folder = None if scratch in (None, "auto") else scratch
     with ExitStack() as stack:
         if hasattr(X, "row_blocks"):
             encoder, z = LabelEncoder.fit(concept_of(X.shape[0], y, concept))
+            if fits_in_memory(X, scratch):
+                return MemoryStore(X.to_numpy(), z, n_threads), encoder
             file = stack.enter_context(scratch_file(folder, _size(X)))
             rows = SpooledRows(X.row_blocks(_BLOCK), X.shape[1], X.dtype, file)
         else:
@@ -90,10 +77,7 @@ def open_block_store(
 def _labels(stream: BlockStream, y: LabelsLike, concept: LabelsLike) -> tuple[LabelEncoder, NDArray[np.int64]]:
     """The labels that came with the blocks, or those given beside them; for a stream that was read."""
     if 0 in (stream.n_rows, stream.width):
-        raise MuteError(
-            f"X is an iterator whose blocks have {stream.n_rows} rows and {stream.width} columns together; give at "
-            "least one row and one column"
-        )
+        raise MuteError(f"X's blocks have {stream.n_rows} rows and {stream.width} columns; give at least one of each")
     if not stream.labels:
         return LabelEncoder.fit(concept_of(stream.n_rows, y, concept))
     if y is not None or concept is not None:
@@ -103,33 +87,27 @@ def _labels(stream: BlockStream, y: LabelsLike, concept: LabelsLike) -> tuple[La
     return LabelEncoder.fit(labels)
 
 
-def read_blocks(X: RowsLike) -> Iterator[NDArray]:
-    """The blocks of rows, one after the other."""
+def join_blocks(X: RowsLike, work: Callable[[NDArray], NDArray]) -> NDArray:
+    """What `work` makes of each block of rows, as one array."""
     if is_dask(X):
         from mute.rows.dask_arrays import DaskMatrix
 
         X = DaskMatrix(X, "X")
-    return X.row_blocks(_BLOCK) if hasattr(X, "row_blocks") else iter(X)
-
-
-def join_blocks(blocks: Iterable[NDArray]) -> NDArray:
-    """Blocks, or what was made of each, as one array."""
-    parts = list(blocks)
+    parts = [work(block) for block in (X.row_blocks(_BLOCK) if hasattr(X, "row_blocks") else X)]
     if not parts:
         raise MuteError("X gives no blocks of rows; give at least one block")
     return np.concatenate(parts)
 
 
-def in_memory(X: RowsLike) -> Any:
+def in_memory(X: RowsLike) -> RowsLike:
     """Rows that come in blocks as one array; others as they are."""
-    return join_blocks(read_blocks(X)) if come_in_blocks(X) else X
+    return join_blocks(X, np.asarray) if come_in_blocks(X) else X
 
 
-def over_blocks(estimator: Method, method: str, X: RowsLike, **labels: LabelsLike) -> Any:
+def over_blocks(estimator: Method, method: str, X: RowsLike, **labels: LabelsLike) -> RowsLike:
     """Call a method of a fitted estimator on every block of X; `labels` are one for each row, or one for all rows.
 
-    A matrix gives a matrix, whose rows are computed when they are read. An iterator gives an iterator. Dask's
-    collections give a lazy dask array.
+    A matrix gives a matrix that is computed when it is read, an iterator an iterator, dask's collections a dask array.
     """
     if is_dask(X):
         from mute.rows.dask_arrays import map_dask
@@ -153,7 +131,7 @@ def over_blocks(estimator: Method, method: str, X: RowsLike, **labels: LabelsLik
 
 
 def _mapped(
-    blocks: Iterator[Any], work: Callable[[NDArray, int], NDArray], per_row: Json
+    blocks: Iterator[RowsLike], work: Callable[[NDArray, int], NDArray], per_row: dict[str, LabelsLike]
 ) -> Iterator[NDArray[np.floating]]:
     start = 0
     for block in blocks:

@@ -1,7 +1,5 @@
 """Stores keep the chunks of a fit (`mute.rows.chunks`): in memory, or in a temporary file."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil
@@ -12,15 +10,16 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.rows.chunks import CHUNK_ROWS, Chunk, Map, RawChunk, Reduction
-from mute.rows.memory import is_mapped, release_pages, suggest_scratch
+from mute.rows.memory import file_map, release_pages, suggest_scratch
 from mute.rows.threads import single_threaded_blas
+from mute.typing import Setting
 
 __all__ = ["ChunkStore", "FileStore", "MemoryStore", "SpooledRows", "open_store", "scratch_file"]
 
@@ -29,24 +28,16 @@ _log = logging.getLogger("mute")
 
 # Chunks of a mapped file that are read before the pages are released.
 _CHUNKS_AT_ONCE = 64
+_ADVICE = "make room or give another folder (scratch= in Python, --scratch on the command line)"
 
 
 class ChunkStore(ABC):
-    """Keeps the chunks of a fit.
+    """Keeps the chunks of a fit; maps wait until the next reduction, so that each pass does as much as possible."""
 
-    Maps wait until the next reduction, so that each pass over the rows does as much as possible.
-    """
-
-    n_rows: int
-    n_features: int
-    dtype: np.dtype[Any]
-
-    def __init__(self) -> None:
+    def __init__(self, shape: tuple[int, int], dtype: np.dtype) -> None:
+        self.shape, self.dtype = shape, dtype
+        self.n_rows, self.n_features = shape
         self._waiting: list[Map] = []
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.n_rows, self.n_features
 
     def map(self, step: Map) -> None:
         """Map every chunk to another when the next reduction runs."""
@@ -68,19 +59,13 @@ class ChunkStore(ABC):
 class MemoryStore(ChunkStore):
     """Keeps chunks in memory; threads work on several chunks at a time.
 
-    Parameters
-    ----------
-    x : array of shape (n, D), float32 or float64
-        In memory, mapped from a file, or `SpooledRows`. It is read chunk by chunk and never changed.
-    z : integer array of shape (n,)
-        Encoded true class of each row.
+    `x`, of shape (n, D), is read chunk by chunk and never changed: in memory, mapped from a file, or `SpooledRows`. `z`
+    has the encoded true class of each row.
     """
 
-    def __init__(self, x: Any, z: NDArray[np.integer], n_threads: int) -> None:
-        super().__init__()
+    def __init__(self, x: "NDArray | SpooledRows", z: NDArray[np.integer], n_threads: int) -> None:
+        super().__init__(x.shape, x.dtype)
         self._x, self._z, self._threads = x, z, n_threads
-        self.n_rows, self.n_features = x.shape
-        self.dtype = x.dtype
         self._chunks: dict[int, Chunk] = {}
 
     def _run(self, maps: Sequence[Map], reduction: _T) -> _T:
@@ -108,13 +93,10 @@ class MemoryStore(ChunkStore):
                 return reduction
             shares = [reduction.empty_copy() for _ in range(threads)]
             with ThreadPoolExecutor(threads) as pool:
-                futures = [pool.submit(work, own) for own in shares]
                 try:
-                    for future in futures:
-                        future.result()
-                except BaseException:
-                    numbers = iter(())  # the other threads end after their present chunk
-                    raise
+                    list(pool.map(work, shares))
+                finally:
+                    numbers = iter(())  # after an error, the other threads end after their present chunk
         for own in shares:
             reduction.merge(own)
         return reduction
@@ -138,11 +120,10 @@ class MemoryStore(ChunkStore):
 class FileStore(MemoryStore):
     """Keeps chunks in a temporary file without a name, which disappears with the process, however the process ends.
 
-    The parameters are those of `MemoryStore`, and a file of `scratch_file`. If `x` is spooled to the same file, each
-    chunk replaces the rows that it was made of.
+    If `x` is spooled to the same `file` (of `scratch_file`), each chunk replaces the rows that it was made of.
     """
 
-    def __init__(self, x: Any, z: NDArray[np.integer], n_threads: int, file: BinaryIO) -> None:
+    def __init__(self, x: "NDArray | SpooledRows", z: NDArray[np.integer], n_threads: int, file: BinaryIO) -> None:
         super().__init__(x, z, n_threads)
         self._file = file
 
@@ -169,7 +150,7 @@ class FileStore(MemoryStore):
 class SpooledRows:
     """Rows that came in blocks of shape (m, D), kept in a file; slices can be read like those of an array."""
 
-    def __init__(self, blocks: Iterable[NDArray], n_features: int, dtype: np.dtype[Any], file: BinaryIO) -> None:
+    def __init__(self, blocks: Iterable[NDArray], n_features: int, dtype: np.dtype, file: BinaryIO) -> None:
         self.file, self.dtype = file, dtype
         rows, width = 0, n_features * dtype.itemsize
         for block in blocks:
@@ -188,10 +169,7 @@ class SpooledRows:
 
 
 def scratch_file(folder: str | os.PathLike[str] | None, size: int | None) -> BinaryIO:
-    """A temporary file without a name, in a folder that has room for `size` bytes (None if the size is unknown).
-
-    Without a folder, the system's folder for temporary files is used.
-    """
+    """A temporary file without a name, in a folder (None: the system's) with room for `size` bytes (None: unknown)."""
     if not isinstance(folder, str | os.PathLike | None):
         raise MuteError(f'scratch must be "auto", a folder or None, not {folder!r}')
     place = Path(tempfile.gettempdir() if folder is None else folder)
@@ -201,7 +179,7 @@ def scratch_file(folder: str | os.PathLike[str] | None, size: int | None) -> Bin
     if size is not None and size > free:
         raise MuteError(
             f"the working copy takes {size / 1e9:.1f} GB of disk, but {place} has only {free / 1e9:.1f} GB free; "
-            "make room or give another folder (scratch= in Python, --scratch on the command line)"
+            + _ADVICE
         )
     needed = f"{size / 1e9:.2f} GB" if size is not None else "as many bytes as the rows have"
     _log.info("a working copy of %s goes to a temporary file in %s (%.1f GB free)", needed, place, free / 1e9)
@@ -211,10 +189,10 @@ def scratch_file(folder: str | os.PathLike[str] | None, size: int | None) -> Bin
         raise MuteError(f"{place} cannot be written ({error.strerror or error}); give another folder") from error
 
 
-def open_store(X: NDArray, z: NDArray[np.integer], scratch: Any, n_threads: int) -> MemoryStore:
+def open_store(X: NDArray, z: NDArray[np.integer], scratch: Setting, n_threads: int) -> MemoryStore:
     """The store that the setting `scratch` of an estimator asks for."""
     auto = isinstance(scratch, str) and scratch == "auto"
-    if scratch is None or (auto and not (is_mapped(X) and suggest_scratch(X.nbytes))):
+    if scratch is None or (auto and (file_map(X) is None or not suggest_scratch(X.nbytes))):
         return MemoryStore(X, z, n_threads)
     return FileStore(X, z, n_threads, scratch_file(None if auto else scratch, X.nbytes))
 
@@ -235,7 +213,4 @@ def _write(file: BinaryIO, array: NDArray, place: int) -> None:
             n = os.pwrite(file.fileno(), left, place)
             left, place = left[n:], place + n
     except OSError as error:
-        raise MuteError(
-            f"the working copy cannot be written ({error.strerror or error}); make room or give another folder "
-            "(scratch= in Python, --scratch on the command line)"
-        ) from error
+        raise MuteError(f"the working copy cannot be written ({error.strerror or error}); {_ADVICE}") from error

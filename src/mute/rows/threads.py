@@ -13,14 +13,18 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import TypeVar
+
+from mute.typing import Foreign
 
 __all__ = ["for_each", "resolve_threads", "single_threaded_blas"]
 
+_P = TypeVar("_P")
+_R = TypeVar("_R")
 _lock = threading.Lock()
 _users = 0
-_limiter: Any = None
-_controller: tuple[int, Any] = (0, None)
+_limiter: Foreign = None
+_controller: tuple[int, Foreign] = (0, None)
 
 
 @contextmanager
@@ -40,7 +44,7 @@ def single_threaded_blas() -> Iterator[None]:
                 _limiter.restore_original_limits()
 
 
-def _libraries() -> Any:
+def _libraries() -> Foreign:
     """The loaded libraries. The search takes milliseconds, so it is repeated only after new imports."""
     global _controller
     from threadpoolctl import ThreadpoolController
@@ -61,19 +65,10 @@ def resolve_threads(n_threads: int | None) -> int:
         return os.cpu_count() or 1
 
 
-def for_each(work: Callable[[slice], None], parts: Iterable[slice], n_threads: int) -> None:
-    """Call `work` on every part, on up to `n_threads` threads; raises the first error."""
+def for_each(work: Callable[[_P], _R], parts: Iterable[_P], n_threads: int) -> list[_R]:
+    """What `work` makes of every part, on up to `n_threads` threads; raises the first error."""
     parts = list(parts)
     if n_threads == 1 or len(parts) <= 1:
-        for part in parts:
-            work(part)
-        return
+        return [work(part) for part in parts]
     with single_threaded_blas(), ThreadPoolExecutor(min(n_threads, len(parts))) as pool:
-        futures = [pool.submit(work, part) for part in parts]
-        try:
-            for future in futures:
-                future.result()
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            raise
+        return list(pool.map(work, parts))  # after an error, parts that have not begun are cancelled

@@ -1,38 +1,22 @@
 """Rows, labels and settings are checked and encoded here, once, and nowhere deeper."""
 
-from __future__ import annotations
-
 import difflib
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError, warn_weak_result
 from mute.rows.detect import to_host
-from mute.typing import Label, LabelsLike, Method, RowsLike
+from mute.typing import Label, LabelsLike, Method, RowsLike, Seed, Setting
 
 __all__ = [
-    "BadRows",
-    "LabelEncoder",
-    "check_classes",
-    "check_finite",
-    "check_length",
-    "check_number",
-    "check_parameters",
-    "check_rows",
-    "check_whole_number",
-    "check_width",
-    "concept_of",
-    "concept_values",
-    "label_array",
-    "listed",
-    "one_per_row",
-    "random_state_of",
-    "warn_of_few_rows",
-]
+    "BadRows", "LabelEncoder", "check_classes", "check_finite", "check_length", "check_number", "check_parameters",
+    "check_rows", "check_whole_number", "check_width", "concept_of", "concept_values", "label_array", "listed",
+    "one_per_row", "random_state_of", "warn_of_few_rows",
+]  # fmt: skip
 
 _BLOCK = 8192
 
@@ -110,7 +94,7 @@ class BadRows:
         self._large += (start + np.flatnonzero(large)).tolist()
         return False
 
-    def merge(self, other: BadRows) -> None:
+    def merge(self, other: Self) -> None:
         """Take in the rows that another collected."""
         self._bad += other._bad
         self._large += other._large
@@ -163,21 +147,17 @@ def label_array(labels: LabelsLike, name: str) -> NDArray[np.object_]:
                 array = column_or_1d(array, warn=True)
             except ValueError as error:
                 raise MuteError(f"{name} must be one-dimensional, not of shape {array.shape}") from error
-        values: list[Any] = array.tolist()
-    else:
-        array, values = np.empty(0, object), list(labels)
-    plain = array.dtype.kind in "biuU"  # Python's own numbers and texts, of which none can be missing
-    if not plain:
-        values = [v.item() if isinstance(v, np.generic) else v for v in values]
-    out = np.empty(len(values), object)
-    out[:] = values
-    missing = [] if plain else [i for i, v in enumerate(values) if _is_missing(v)]
+        labels = array.tolist()
+        if array.dtype.kind in "biuU":  # Python's own numbers and texts, of which none can be missing
+            return np.fromiter(labels, object, len(labels))
+    values = [v.item() if isinstance(v, np.generic) else v for v in labels]
+    missing = [i for i, v in enumerate(values) if _is_missing(v)]
     if missing:
         raise MuteError(
             f"{name} contains missing or infinite labels (NaN, None, inf) in {len(missing)} row(s), first in row "
             f"{missing[0]}; remove these rows, or give them a label of their own"
         )
-    return out
+    return np.fromiter(values, object, len(values))
 
 
 def _is_missing(label: Label) -> bool:
@@ -189,12 +169,7 @@ def _is_missing(label: Label) -> bool:
 
 
 class LabelEncoder:
-    """Maps labels of any hashable kind to 0 .. K - 1 and back.
-
-    Parameters
-    ----------
-    classes : sequence of labels
-        Distinct, in the order of their codes.
+    """Maps labels of any hashable kind to 0 .. K - 1 and back; `classes` are distinct, in the order of their codes.
 
     Examples
     --------
@@ -204,12 +179,12 @@ class LabelEncoder:
     (('f', 'm'), array([1, 0, 0]))
     """
 
-    def __init__(self, classes: Sequence[Any]) -> None:
+    def __init__(self, classes: Sequence[Label]) -> None:
         self.classes = tuple(classes)
         self._codes = {label: code for code, label in enumerate(self.classes)}
 
     @classmethod
-    def fit(cls, labels: NDArray[np.object_]) -> tuple[LabelEncoder, NDArray[np.int64]]:
+    def fit(cls, labels: NDArray[np.object_]) -> tuple[Self, NDArray[np.int64]]:
         try:
             distinct = set(labels.tolist())
         except TypeError as error:
@@ -228,9 +203,7 @@ class LabelEncoder:
         """The classes as scikit-learn keeps them: a plain array if their kind allows it."""
         if len({type(label) for label in self.classes}) == 1 and isinstance(self.classes[0], str | int | float | bool):
             return np.array(self.classes)
-        out = np.empty(len(self.classes), object)
-        out[:] = self.classes
-        return out
+        return np.fromiter(self.classes, object, len(self))
 
     def holds(self, label: Label) -> bool:
         try:
@@ -238,35 +211,30 @@ class LabelEncoder:
         except TypeError:
             return False
 
-    def encode(self, labels: NDArray[np.object_], name: str) -> NDArray[np.int64]:
+    def encode(self, labels: Collection[Label], name: str) -> NDArray[np.int64]:
         try:
             return np.fromiter((self._codes[v] for v in labels), np.int64, len(labels))
         except (KeyError, TypeError):
-            unknown = next(v for v in labels if not self.holds(v))
-            raise self._unknown(unknown, name) from None
-
-    def encode_one(self, label: Label, name: str) -> int:
-        if not self.holds(label):
-            raise self._unknown(label, name)
-        return self._codes[label]
-
-    def _unknown(self, label: Label, name: str) -> MuteError:
+            label = next(v for v in labels if not self.holds(v))
         close = difflib.get_close_matches(str(label), [str(c) for c in self.classes], n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        return MuteError(
+        raise MuteError(
             f"{name} has the label {label!r}, which was not seen in fit{hint}; known labels: "
             f"{listed(list(map(repr, self.classes)))}"
         )
 
+    def encode_one(self, label: Label, name: str) -> int:
+        return int(self.encode([label], name)[0])
 
-def one_per_row(given: Any, estimator: Method) -> bool:
+
+def one_per_row(given: LabelsLike, estimator: Method) -> bool:
     """Whether labels are one for each row, not one class of the fitted estimator for all rows."""
     if given is None or isinstance(given, str | bytes) or not hasattr(given, "__len__"):
         return False
     return not LabelEncoder(estimator.classes_.tolist()).holds(given)
 
 
-def _concept_or_y(y: LabelsLike, concept: LabelsLike, what: str) -> tuple[Any, str]:
+def _concept_or_y(y: LabelsLike, concept: LabelsLike, what: str) -> tuple[LabelsLike, str]:
     given, name = (y, "y") if concept is None else (concept, "concept")
     if given is None:
         raise MuteError(
@@ -330,7 +298,7 @@ def warn_of_few_rows(encoder: LabelEncoder, counts: NDArray[np.int64], n_feature
         )
 
 
-def random_state_of(value: Any) -> np.random.RandomState:
+def random_state_of(value: Seed) -> np.random.RandomState:
     """The generator of a `random_state`."""
     from sklearn.utils import check_random_state
 
@@ -356,7 +324,7 @@ def check_parameters(estimator: Method) -> None:
         raise MuteError(str(error)) from error
 
 
-def check_whole_number(name: str, value: Any, least: int = 1, *, or_none: bool = False, also: str = "") -> None:
+def check_whole_number(name: str, value: Setting, least: int = 1, *, or_none: bool = False, also: str = "") -> None:
     """Refuse a setting that is not a whole number from `least` on; for the message, `also` names other values."""
     if value is None and or_none:
         return
@@ -365,7 +333,7 @@ def check_whole_number(name: str, value: Any, least: int = 1, *, or_none: bool =
         raise MuteError(f"{name} must be {also}a whole number of at least {least}, not {value!r}")
 
 
-def check_number(name: str, value: Any, allowed: str, test: Callable[[Any], bool]) -> None:
+def check_number(name: str, value: Setting, allowed: str, test: Callable[[float], bool]) -> None:
     """Refuse a setting that is not a finite number, or fails `test`; `allowed` says in words what `test` requires."""
     number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or not test(value):

@@ -26,8 +26,7 @@ def data_folder() -> Path:
         The environment variable ``MUTE_DATA`` if it is set, else ``mute`` in the user's cache folder
         (``$XDG_CACHE_HOME`` or ``~/.cache``; ``~/Library/Caches`` on macOS; ``%LOCALAPPDATA%`` on Windows).
     """
-    own = os.environ.get("MUTE_DATA")
-    if own:
+    if own := os.environ.get("MUTE_DATA"):
         return Path(own).expanduser()
     if sys.platform == "darwin":
         caches = Path.home() / "Library" / "Caches"
@@ -40,13 +39,13 @@ def data_folder() -> Path:
 
 def is_cached(name: str, files: Iterable[str], folder: str | Path | None = None) -> bool:
     """Whether all `files` of `name` are in the data folder."""
-    place = data_folder() if folder is None else Path(folder)
-    return all((place / name / file).is_file() for file in files)
+    place = Path(folder or data_folder(), name)
+    return all((place / file).is_file() for file in files)
 
 
 def cached_folder(name: str, files: Iterable[str], folder: str | Path | None = None) -> Path:
     """The folder of what was prepared under `name`; a `MuteError` says how to prepare it if a file is missing."""
-    place = data_folder() if folder is None else Path(folder)
+    place = Path(folder or data_folder())
     if not is_cached(name, files, place):
         raise MuteError(f"{name} is not in {place}; run: mute data prepare {name}")
     return place / name

@@ -4,8 +4,6 @@ A file is eight bytes with the length of its header, the header in JSON, and the
 none of them: what does not fit is refused with one `MuteError`, and reading never runs code.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -14,7 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,27 +23,17 @@ from mute.storage.files import write_atomically
 from mute.typing import Array, Json
 
 __all__ = [
-    "ArrayEntry",
-    "Header",
-    "checksums",
-    "from_bfloat16",
-    "header_bytes",
-    "read_arrays",
-    "reading",
-    "text_checksum",
-    "write_arrays",
-]
+    "Header", "checksums", "from_bfloat16", "header_bytes", "read_arrays", "reading", "text_checksum", "write_arrays",
+]  # fmt: skip
 
 # In the order of the format's library, which stores the last ones first. Numbers that numpy lacks are kept as their
 # bits (BF16) or as plain bytes (F8).
-_DTYPES: dict[str, np.dtype[Any]] = {
-    code: np.dtype(kind)
-    for code, kind in (
-        ("BOOL", "?"), ("U8", "u1"), ("I8", "i1"), ("F8_E5M2", "V1"), ("F8_E4M3", "V1"), ("F8_E8M0", "V1"),
-        ("I16", "<i2"), ("U16", "<u2"), ("F16", "<f2"), ("BF16", "<u2"), ("I32", "<i4"), ("U32", "<u4"),
-        ("F32", "<f4"), ("C64", "<c8"), ("F64", "<f8"), ("I64", "<i8"), ("U64", "<u8"),
-    )
+_KINDS = {
+    "BOOL": "?", "U8": "u1", "I8": "i1", "F8_E5M2": "V1", "F8_E4M3": "V1", "F8_E8M0": "V1", "I16": "<i2", "U16": "<u2",
+    "F16": "<f2", "BF16": "<u2", "I32": "<i4", "U32": "<u4", "F32": "<f4", "C64": "<c8", "F64": "<f8", "I64": "<i8",
+    "U64": "<u8",
 }  # fmt: skip
+_DTYPES = {code: np.dtype(kind) for code, kind in _KINDS.items()}
 _RANK = {code: rank for rank, code in enumerate(_DTYPES)}
 _CODES = {dtype: code for code, dtype in _DTYPES.items() if code != "BF16" and dtype.kind != "V"}
 # The format's own limit.
@@ -55,7 +43,7 @@ _DAMAGE = (KeyError, TypeError, ValueError, IndexError, AttributeError, Overflow
 
 
 @dataclass(frozen=True)
-class ArrayEntry:
+class _Entry:
     """Where an array lies in a file: code of its dtype, dtype, shape, and the offset of its first byte."""
 
     code: str
@@ -78,7 +66,7 @@ class Header:
     size: int
 
     @classmethod
-    def read(cls, file: IO[bytes]) -> Header:
+    def read(cls, file: IO[bytes]) -> Self:
         """Read the header of an open file; a ValueError says what is wrong with it."""
         size = os.fstat(file.fileno()).st_size
         if size < 8:
@@ -89,17 +77,18 @@ class Header:
         try:
             tensors = json.loads(file.read(length))
             metadata = tensors.pop("__metadata__", {})
+            readable = isinstance(tensors, dict) and isinstance(metadata, dict)
         except _DAMAGE:
-            raise ValueError("it is not a safetensors file: its header cannot be read") from None
-        if not isinstance(tensors, dict) or not isinstance(metadata, dict):
+            readable = False
+        if not readable:
             raise ValueError("it is not a safetensors file: its header cannot be read")
         return cls(metadata, tensors, 8 + length, size)
 
-    def entry(self, name: str) -> ArrayEntry:
+    def entry(self, name: str) -> _Entry:
         """Where one array lies, checked against the size of the file."""
         try:
             code, shape, (begin, end) = (self.tensors[name][key] for key in ("dtype", "shape", "data_offsets"))
-            entry = ArrayEntry(code, _DTYPES[code], tuple(shape), self.start + begin)
+            entry = _Entry(code, _DTYPES[code], tuple(shape), self.start + begin)
             whole = all(type(number) is int and number >= 0 for number in (*shape, begin, end))
         except _DAMAGE:
             whole = False
@@ -107,7 +96,7 @@ class Header:
             raise ValueError(f"its header does not fit its content: {str(name)[:80]!r} cannot be read, or is cut short")
         return entry
 
-    def entries(self) -> dict[str, ArrayEntry]:
+    def entries(self) -> dict[str, _Entry]:
         """Where all arrays lie; they must fill the file exactly, with nothing shared and nothing hidden."""
         entries = {name: self.entry(name) for name in self.tensors}
         spans = sorted((entry.offset, entry.end) for entry in entries.values())
@@ -118,13 +107,9 @@ class Header:
 
 @contextmanager
 def reading(path: str | os.PathLike[str], what: str) -> Iterator[None]:
-    """Turn whatever goes wrong while `path` is read into one `MuteError`.
+    """Turn whatever goes wrong while `path` is read into one `MuteError`; one that names the path passes as it is.
 
-    Parameters
-    ----------
-    path : str or path-like
-    what : str
-        What the file should be, with its article. A `MuteError` that names the path already passes as it is.
+    `what` says what the file should be, with its article.
     """
     try:
         yield
@@ -144,21 +129,10 @@ def reading(path: str | os.PathLike[str], what: str) -> Iterator[None]:
 
 
 def read_arrays(path: str | os.PathLike[str], what: str, *, mapped: bool = False) -> tuple[Json, dict[str, Array]]:
-    """Read the texts and the arrays of a file.
+    """Read the texts and the arrays of a file, which should be `what` (with its article).
 
-    Parameters
-    ----------
-    path : str or path-like
-    what : str
-        What the file should be, with its article, for messages.
-    mapped : bool, default=False
-        Leave the arrays in the file and map them, read-only, in place of reading them into memory.
-
-    Returns
-    -------
-    metadata : dict of str
-    arrays : dict of arrays
-        In the order of the header; BF16 numbers as float32.
+    The arrays are in the order of the header; BF16 numbers become float32. With `mapped`, the arrays stay in the file
+    and are mapped, read-only.
     """
     with reading(path, what), open(path, "rb") as file:
         header = Header.read(file)
@@ -190,14 +164,11 @@ def write_arrays(
     ({'about': 'three numbers'}, {'x': array([0, 1, 2])})
     """
     arrays = {name: np.asarray(array, array.dtype.newbyteorder("<"), order="C") for name, array in arrays.items()}
-    layouts = {name: (array.dtype, array.shape) for name, array in arrays.items()}
-    ranks = {name: -_RANK[_code(name, array.dtype)] for name, array in arrays.items()}
-    names = sorted(arrays, key=lambda name: (ranks[name], name))
+    names = sorted(arrays, key=lambda name: (-_RANK[_code(name, arrays[name].dtype)], name))
     with write_atomically(path) as file:
-        file.write(header_bytes({name: layouts[name] for name in names}, metadata))
+        file.write(header_bytes({name: (arrays[name].dtype, arrays[name].shape) for name in names}, metadata))
         for name in names:
-            if arrays[name].size:
-                file.write(_bytes(arrays[name]))
+            file.write(_bytes(arrays[name]))
 
 
 def header_bytes(
@@ -222,13 +193,8 @@ def checksums(arrays: Mapping[str, Array]) -> dict[str, str]:
     for name, array in arrays.items():
         content = _bytes(array)
         chunks += [(name, content[start : start + _CHUNK]) for start in range(0, max(len(content), 1), _CHUNK)]
-    digests: list[bytes] = [b""] * len(chunks)
-
-    def hash_chunk(part: slice) -> None:
-        digests[part.start] = hashlib.sha256(chunks[part.start][1]).digest()
-
     threads = resolve_threads(None) if sum(array.nbytes for array in arrays.values()) > _CHUNK else 1
-    for_each(hash_chunk, [slice(i, i + 1) for i in range(len(chunks))], threads)
+    digests = for_each(lambda chunk: hashlib.sha256(chunk[1]).digest(), chunks, threads)
     sums = {name: hashlib.sha256() for name in arrays}
     for (name, _), digest in zip(chunks, digests, strict=True):
         sums[name].update(digest)

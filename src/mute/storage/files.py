@@ -6,12 +6,13 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from mute.errors import MuteError
+from mute.typing import JsonValue
 
 __all__ = ["check_target", "sha256_of_file", "write_atomically", "write_json"]
 
@@ -19,10 +20,7 @@ _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 
 def check_target(path: str | os.PathLike[str]) -> Path:
-    """Check that a file can be written at `path`, before any work is spent on its content.
-
-    Returns the file that would be replaced or created, with symbolic links resolved.
-    """
+    """The file at `path`, with links resolved; refused if it cannot be written, before work is spent on its content."""
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise MuteError(f"cannot write {path}: it is a directory, so give the name of a file in it")
@@ -60,13 +58,12 @@ def write_atomically(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     target = check_target(path)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with _create(temporary, path) as file:
-            try:
+        with _explained(path):
+            # Not tempfile: its files are 0600 whatever the umask says, and the rename would keep that.
+            file = open(temporary, "xb")  # noqa: SIM115
+        with file:
+            with _explained(path, _FULL):
                 yield file
-            except OSError as error:
-                if error.errno in _FULL:
-                    raise _failed(path, error) from error
-                raise
             with _explained(path):
                 file.flush()
                 os.fsync(file.fileno())
@@ -78,16 +75,27 @@ def write_atomically(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with suppress(OSError):
             temporary.unlink()
         raise
-    _sync_directory(target.parent)
+    # Best effort: Windows cannot open a directory, and some network file systems refuse to sync one.
+    with suppress(OSError):
+        directory = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
 
-def _create(temporary: Path, path: str | os.PathLike[str]) -> BinaryIO:
-    with _explained(path):
-        # Not tempfile: its files are 0600 whatever the umask says, and the rename would keep that.
-        return open(temporary, "xb")
+@contextmanager
+def _explained(path: str | os.PathLike[str], only: Container[int | None] | None = None) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if only is not None and error.errno not in only:
+            raise
+        reason = error.strerror or error
+        raise MuteError(f"cannot write {path}: {reason}, so make room there or choose another place") from error
 
 
-def write_json(path: str | os.PathLike[str], content: Any) -> None:
+def write_json(path: str | os.PathLike[str], content: JsonValue) -> None:
     """Write a small JSON file, whole or not at all."""
     with write_atomically(path) as file:
         file.write(json.dumps(content, indent=1).encode())
@@ -97,25 +105,3 @@ def sha256_of_file(path: str | os.PathLike[str]) -> str:
     """The SHA-256 of all bytes of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextmanager
-def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise _failed(path, error) from error
-
-
-def _failed(path: str | os.PathLike[str], error: OSError) -> MuteError:
-    return MuteError(f"cannot write {path}: {error.strerror or error}, so make room there or choose another place")
-
-
-def _sync_directory(directory: Path) -> None:
-    # Best effort: Windows cannot open a directory, and some network file systems refuse to sync one.
-    with suppress(OSError):
-        handle = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
