@@ -63,7 +63,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Any:  # Any: whatever the name means
     if name in _HOMES:
         value = getattr(import_module(_HOMES[name]), name)
     elif name in __all__:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,7 +147,7 @@ class RBIG(Estimator):
     def _transform_with(self, ops: Ops, x: Value) -> Value:
         return ops.flow_module(self.flow_).push(x, 0)
 
-    def inverse_transform(self, Q: Any) -> NDArray[np.floating]:
+    def inverse_transform(self, Q: RowsLike) -> NDArray[np.floating]:
         """Undo `transform`."""
         return self._apply("inverse_transform", Q, erased=True)
 

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.estimators.registry import HOMES, class_of
 from mute.estimators.state import (
-    arrays_of_flow,
     check_all_finite,
     flow_from,
     labels_from_json,
@@ -31,11 +30,13 @@ from mute.estimators.state import (
     router_state,
 )
 from mute.flow.diagnostics import Diagnostics
+from mute.flow.flow import Flow
 from mute.flow.network import Network
+from mute.flow.routing import RoutingReport
 from mute.flow.stopping import stopping_from_json
 from mute.rows.validation import LabelEncoder
 from mute.storage.container import checksums, read_arrays, reading, text_checksum, write_arrays
-from mute.typing import Classifier, Json
+from mute.typing import Classifier, Json, Method
 
 __all__ = ["FORMAT_VERSION", "Stored", "describe", "load"]
 
@@ -67,7 +68,8 @@ class Stored:
     _LABELLED: ClassVar[bool] = False
     _encoder: LabelEncoder
     fitted_on_: Json
-    routing_: Any
+    router_: Classifier
+    routing_: RoutingReport | None
 
     def save(self, path: str | os.PathLike[str], *, about: Mapping[str, str] | None = None) -> None:
         """Write the fitted estimator to one safetensors file; `mute.load` reads it back.
@@ -116,8 +118,7 @@ class Stored:
 
     def _to_artifact(self) -> tuple[dict[str, NDArray], Json]:
         """Arrays and plain state."""
-        tensors: dict[str, NDArray] = {}
-        state: Json = {}
+        tensors, state = dict[str, NDArray](), Json()
         if self._LABELLED:
             state["classes"] = labels_to_json(self._encoder.classes) if hasattr(self, "classes_") else None
         state |= {"parameters": plain_parameters(self), "feature_names": [*getattr(self, "feature_names_in_", ())]}
@@ -135,7 +136,7 @@ class Stored:
                     state[name] = len(value)
                     tensors |= value.arrays(name)
                 case "flow":
-                    tensors |= arrays_of_flow(value)
+                    tensors |= {f"flow.{array}": getattr(value, array) for array in Flow.arrays()}
                 case "router":
                     arrays, about = router_state(value, self.routing_)
                     tensors, state = tensors | arrays, state | about
@@ -151,10 +152,11 @@ class Stored:
     @classmethod
     def _from_artifact(cls, tensors: dict[str, NDArray], state: Json) -> Self:
         """The estimator of a file, whose arrays must fit the axes that the class declares."""
-        new: Any = cls(**parameters_from(state["parameters"], marginal="flow_" in cls._STORED))
+        new: Any = cls(  # Any: the attributes of every estimator are set here
+            **parameters_from(state["parameters"], marginal="flow_" in cls._STORED)
+        )
         names, sizes = state["feature_names"], dict[str, int]()
-        columns = len(names) or dict(state["fitted_on"]).get("columns")
-        if columns is not None:
+        if (columns := len(names) or dict(state["fitted_on"]).get("columns")) is not None:
             sizes["D"] = columns
         if cls._LABELLED and not new._continuous():
             new._encoder = labels_from_json(state["classes"])
@@ -170,7 +172,7 @@ class Stored:
 
         # Networks and routers are last, because their checks need the sizes of the other arrays.
         for attribute, name, kind, axes in sorted(cls._declared(), key=lambda one: one[2] in ("network", "router")):
-            value: Any
+            value: Any  # Any: its type depends on the kind
             match kind:
                 case "plain":
                     value = state[name]
@@ -214,7 +216,7 @@ class Stored:
         raise MuteError(f"{type(self).__name__} does not use a router; load it without router=")
 
 
-def load(path: str | os.PathLike[str], *, router: Classifier = None) -> Any:
+def load(path: str | os.PathLike[str], *, router: Classifier = None) -> Method:
     """Read an estimator that `save` wrote.
 
     Parameters

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mute.errors import MuteError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 __all__ = ["Callback", "ProgressBar", "check_callbacks"]
 
@@ -13,7 +16,7 @@ __all__ = ["Callback", "ProgressBar", "check_callbacks"]
 Callback = Callable[[str, int, int], "bool | None"]
 
 
-def check_callbacks(callbacks: tuple[Any, ...]) -> tuple[Callback, ...]:
+def check_callbacks(callbacks: tuple[Callback, ...]) -> tuple[Callback, ...]:
     """Refuse callbacks that are not functions."""
     for callback in callbacks:
         if not callable(callback):
@@ -45,7 +48,7 @@ class ProgressBar:
     """
 
     def __init__(self) -> None:
-        self._progress: Any = None
+        self._progress: Progress | None = None
 
     def __call__(self, name: str, done: int, total: int) -> None:
         from rich.progress import Progress

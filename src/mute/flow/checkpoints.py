@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.flow.flow import Flow
+from mute.flow.flow import TABLES, Flow
 from mute.flow.stopping import StoppingRule
 from mute.storage.container import read_arrays, write_arrays
 from mute.storage.files import write_json
@@ -85,7 +85,7 @@ class Checkpoint:
                 ) from None
         if not layers:
             return None
-        tables = {n: np.concatenate([a[n] for a in layers]) for n in ("rotations", "origin", "step", "values")}
+        tables = {name: np.concatenate([layer[name] for layer in layers]) for name in TABLES}
         flow = Flow(center=layers[0]["center"], scale=layers[0]["scale"], **tables)
         return flow, layers[0]["support"], state
 
@@ -104,7 +104,4 @@ class Checkpoint:
 
 def _checksum(arrays: dict[str, NDArray]) -> str:
     # One sum over all arrays, as in earlier releases, whose folders can be resumed.
-    total = hashlib.sha256()
-    for name in sorted(arrays):
-        total.update(np.ascontiguousarray(arrays[name]).data)
-    return total.hexdigest()
+    return hashlib.sha256(b"".join(np.ascontiguousarray(arrays[name]).data for name in sorted(arrays))).hexdigest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -13,9 +13,11 @@ from mute.errors import MuteError
 from mute.flow.flow import Flow
 from mute.flow.ops import check_kind, full_precision
 from mute.rows.threads import for_each
-from mute.typing import Foreign, Json, Setting
+from mute.typing import Json, Setting
 
 __all__ = ["FlowModule"]
+
+_Part = TypeVar("_Part")
 
 # Numbers in a block. On the CPU, temporaries then stay in its caches. On other devices each call is expensive, so
 # blocks are as large as memory allows.
@@ -67,7 +69,7 @@ class FlowModule(nn.Module):
     step: Tensor
     values: Tensor
 
-    def __init__(self, flow: Flow, *, dtype: str | None = None, device: Foreign = None) -> None:
+    def __init__(self, flow: Flow, *, dtype: str | None = None, device: torch.device | str | None = None) -> None:
         super().__init__()
         dtype = flow.dtype.name if dtype is None else str(dtype).removeprefix("torch.")
         if dtype not in ("float32", "float64"):
@@ -118,7 +120,7 @@ class FlowModule(nn.Module):
         with full_precision(x.device.type):
             return self._by_class(rows, k, x.shape[:-1], finite_only).reshape(x.shape).to(x.dtype)
 
-    def _by_class(self, x: Tensor, k: int | Tensor, shape: Any, work: Callable[[Tensor, int], Tensor]) -> Tensor:
+    def _by_class(self, x: Tensor, k: int | Tensor, shape: torch.Size, work: Callable[[Tensor, int], Tensor]) -> Tensor:
         most = _BLOCK_CPU if x.device.type == "cpu" else _BLOCK_ELSEWHERE
         size = max(most // x.shape[1], _FEWEST_ROWS)
         if not isinstance(k, Tensor) or k.ndim == 0:
@@ -202,7 +204,7 @@ class FlowModule(nn.Module):
         self._known_lines: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         self._known_guides: dict[tuple[int, int], Tensor] = {}
 
-    def _load_from_state_dict(self, *given: Any, **more: Setting) -> None:
+    def _load_from_state_dict(self, *given: Setting, **more: Setting) -> None:
         super()._load_from_state_dict(*given, **more)
         self._forget()
 
@@ -233,7 +235,7 @@ def _bisect(values: Tensor, row: Tensor, y: Tensor) -> Tensor:
     return j
 
 
-def _run_parts(work: Callable[[Any], Tensor], parts: Sequence[Any]) -> Tensor:
+def _run_parts(work: Callable[[_Part], Tensor], parts: Sequence[_Part]) -> Tensor:
     """Run `work` on each part, and concatenate the results (D, n) as rows.
 
     On the CPU, parts run in parallel with one thread each. Torch's own threads would synchronise after every operation,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from mute.rows.threads import single_threaded_blas
 from mute.rows.validation import LabelEncoder
 from mute.typing import Classifier, Json, LabelsLike
 
-__all__ = ["ClassifierRouter", "NetworkRouter", "RoutingReport", "fit_router", "stratified_sample", "stratified_sizes"]
+__all__ = ["NetworkRouter", "RoutingReport", "fit_router", "router_of", "stratified_sample", "stratified_sizes"]
 
 # Most training rows of a router, drawn at random: three times the paper's 10,000.
 MAX_ROWS = 30_000
@@ -149,6 +148,11 @@ class ClassifierRouter:
 Router = NetworkRouter | ClassifierRouter
 
 
+def router_of(classifier: Classifier, encoder: LabelEncoder) -> Router:
+    """A fitted classifier as a router."""
+    return NetworkRouter.from_classifier(classifier, encoder) or ClassifierRouter(classifier, encoder)
+
+
 def fit_router(
     spec: Classifier, X: NDArray, z: NDArray[np.int64], encoder: LabelEncoder, rng: np.random.Generator
 ) -> tuple[Router, NDArray[np.int64], RoutingReport]:
@@ -177,7 +181,7 @@ def fit_router(
     return router, routed, RoutingReport.measure(z, probabilities, routed, len(encoder))
 
 
-def _make_classifier(spec: Classifier, rng: np.random.Generator) -> Any:
+def _make_classifier(spec: Classifier, rng: np.random.Generator) -> Classifier:
     from sklearn.base import clone
     from sklearn.linear_model import LogisticRegression
     from sklearn.neural_network import MLPClassifier
@@ -231,9 +235,8 @@ def fit_network(network: Classifier, X: NDArray, z: NDArray, *, epochs: int = 10
     if np.bincount(z)[classes].min() < _FEWEST_TO_SET_ASIDE:
         with interruptible():
             return float(network.set_params(max_iter=100).fit(X, z).loss_)
-    learn, watch, z_learn, z_watch = train_test_split(
-        X, z, test_size=0.1, stratify=z, random_state=network.random_state
-    )
+    parts = train_test_split(X, z, test_size=0.1, stratify=z, random_state=network.random_state)
+    learn, watch, z_learn, z_watch = parts
     # Few rows are repeated, because each call of partial_fit and each evaluation has a fixed cost.
     again = max(1, _FEWEST_PER_EPOCH // len(learn))
     learn, z_learn = np.tile(learn, (again, 1)), np.tile(z_learn, again)
@@ -274,7 +277,7 @@ def _train(classifier: Classifier, X: NDArray, labels: NDArray, encoder: LabelEn
         labels, encoder = encoder.encode(_objects(labels), "labels"), LabelEncoder(range(len(encoder)))
     with interruptible():
         fitted = clone(classifier).fit(X, labels)
-    return NetworkRouter.from_classifier(fitted, encoder) or ClassifierRouter(fitted, encoder)
+    return router_of(fitted, encoder)
 
 
 def stratified_sample(z: NDArray[np.int64], size: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,23 +50,6 @@ class HeldOut:
         return float(gains[right].mean()) if right.any() else 0.0
 
 
-class StoppingRule(Protocol):
-    """Decides when a fit ends and how many layers it keeps. Its fields are its record."""
-
-    __dataclass_fields__: ClassVar[Json]
-
-    def observe(
-        self, layer: Flow, shrunk: Shrunk | None, held_out: HeldOut, rng: np.random.Generator, *, last: bool
-    ) -> None:
-        """Record a new layer; `last` if the fit ends with it in any case."""
-
-    def done(self) -> bool:
-        """Whether to stop."""
-
-    def best(self) -> int:
-        """The number of layers to keep."""
-
-
 def fresh_leak(x: NDArray, z: NDArray, n_classes: int, rng: np.random.Generator) -> tuple[float, float]:
     """Leak of erased rows to the better of two adversaries, and its standard error.
 
@@ -80,7 +63,7 @@ def fresh_leak(x: NDArray, z: NDArray, n_classes: int, rng: np.random.Generator)
     from sklearn.neural_network import MLPClassifier
 
     seed = int(rng.integers(2**31 - 1))
-    features = _with_norm(x)
+    features = np.column_stack([x, (x**2).mean(axis=1)]).astype(np.float32)
     half = _halves(z, rng)
     network = MLPClassifier(max_iter=20, early_stopping=int(half.sum()) >= 300, random_state=seed)
     # A third of the columns at each split makes the trees much faster on wide embeddings and hardly weaker.
@@ -108,10 +91,6 @@ def _halves(z: NDArray, rng: np.random.Generator) -> NDArray[np.bool_]:
         mine = np.flatnonzero(z == k)
         half[rng.permutation(mine)[: len(mine) // 2]] = True
     return half
-
-
-def _with_norm(x: NDArray) -> NDArray[np.float32]:
-    return np.column_stack([x, (x**2).mean(axis=1)]).astype(np.float32)
 
 
 @dataclass
@@ -143,6 +122,7 @@ class StopOnNoGain:
     def observe(
         self, layer: Flow, shrunk: Shrunk | None, held_out: HeldOut, rng: np.random.Generator, *, last: bool
     ) -> None:
+        """Record a new layer; `last` if the fit ends with it in any case."""
         self.record(*(0.0, 0.0) if shrunk is None else (shrunk.nats, shrunk.score))
 
     def record(self, nats: float, score: float) -> None:
@@ -229,7 +209,11 @@ class EarlyStopping:
         return self.layers[int(np.argmin(self.leaks))]
 
 
-def stopping_from_json(values: Json) -> EarlyStopping | StopOnNoGain:
+# Decides when a fit ends and how many layers it keeps. Its fields are its record.
+StoppingRule = StopOnNoGain | EarlyStopping
+
+
+def stopping_from_json(values: Json) -> StoppingRule:
     """The rule that a file describes."""
     stopping = StopOnNoGain(**values) if "nats" in values else EarlyStopping(**values)
     lists = {name: v for name, v in vars(stopping).items() if not isinstance(v, int)}
