@@ -24,8 +24,7 @@ from mute.flow.marginals import Histogram, Quantile, make_marginal
 from mute.flow.rotations import Rotation, make_rotation
 from mute.flow.routing import MAX_ROWS as MAX_ROUTED
 from mute.flow.routing import fit_router, margins, stratified_sample, stratified_sizes
-from mute.flow.stopping import MAX_ROWS as MAX_HELD_OUT
-from mute.flow.stopping import EarlyStopping, HeldOut, StopOnNoGain, StoppingRule
+from mute.flow.stopping import MAX_HELD_OUT, EarlyStopping, HeldOut, StopOnNoGain, StoppingRule
 from mute.flow.whitening import as_by_chance
 from mute.rows.detect import come_in_blocks
 from mute.rows.maps import Routes
@@ -96,16 +95,14 @@ class MUtE(Invertible):
         How the one-dimensional maps are fitted. ``Histogram(bins=1000, alpha=1e-10, floor="add")`` is the paper's.
         Histograms are never shrunk.
     keep_norm : bool, default=False
-        Give every counterfactual the norm of its row. Most sentence encoders put their rows on the unit sphere; this
-        option puts counterfactuals back onto it.
+        Give every counterfactual the norm of its row, as most sentence encoders put their rows on the unit sphere.
     validation_fraction : float, default=0.2
         Share of the rows that "auto" sets aside as held-out rows.
     diagnostics : bool, default=True
         Follow a sample of rows through the layers after the fit and keep `diagnostics_`.
     scratch : "auto", folder or None, default="auto"
         Folder for a temporary file with the rows between two layers; None keeps them in memory. "auto" uses a file for
-        rows that come from files (a memory map, `mute.open_matrix`, blocks) if a copy of them would take more than half
-        of the free memory.
+        rows from files (a memory map, `mute.open_matrix`, blocks) if a copy takes more than half of the free memory.
     resume : folder, optional
         Keep every finished layer in this folder. If the same fit was interrupted, it continues from the layers there.
     n_threads : int, optional
@@ -130,9 +127,8 @@ class MUtE(Invertible):
     stopping_ : StopOnNoGain, EarlyStopping or None
         The record of "auto": differences between the classes at each layer, or the leak on held-out rows.
     fitted_on_ : dict
-        What the estimator was fitted on: "rows" and "columns" (the shape), "dtype", "sha256_of_rows" (a hash of the
-        training rows) and "class_rows" (the number of training rows of each class, in the order of `classes_`). After
-        a fit with `unlabelled`, "unlabelled" is their number.
+        The "rows", "columns" and "dtype" of the training rows; "sha256_of_rows", their hash; "class_rows", the number
+        of rows of each class in the order of `classes_`; "unlabelled", the number of `unlabelled` rows, if given.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -181,9 +177,7 @@ class MUtE(Invertible):
     _parameter_constraints: ClassVar[Constraints] = {
         "n_iterations": [*COUNT, *one_of("auto")],
         "max_iterations": COUNT,
-        "shrinkage": FLAG,
-        "keep_norm": FLAG,
-        "diagnostics": FLAG,
+        **dict.fromkeys(("shrinkage", "keep_norm", "diagnostics"), FLAG),
         "validation_fraction": BETWEEN_0_AND_1,
         "n_threads": COUNT_OR_NONE,
     }
@@ -197,14 +191,14 @@ class MUtE(Invertible):
         for data, layers in {"glove": 100, "bios": 70, "dial": 150, "jigsaw": 150, "synthetic": 20, "text": 4}.items()
     }
 
-    # The origin is listed because files of MUtE have it last.
+    # `fitted_on_` is listed because files of MUtE have it last.
     _STORED: ClassVar[dict[str, str]] = {
         "flow_": "flow T K D",
         "_support": "2 K D as support",
         "router_": "router",
         "diagnostics_": "diagnostics",
         "stopping_": "stopping",
-        "fitted_on_": "origin",
+        "fitted_on_": "plain as fitted_on",
     }
 
     def __init__(
@@ -259,10 +253,7 @@ class MUtE(Invertible):
         if unlabelled is None:
             return self._fit(X, y, concept)
         if come_in_blocks(X) or come_in_blocks(unlabelled):
-            raise MuteError(
-                "a fit with unlabelled takes arrays only, not rows in blocks; label the rows with eraser.route and "
-                "fit on all of them"
-            )
+            raise MuteError("a fit with unlabelled takes arrays only, not rows in blocks; label those by eraser.route")
         if self.router is None:
             raise MuteError("unlabelled requires a router, but router=None; choose a router")
         with self._all_or_nothing():
@@ -277,8 +268,7 @@ class MUtE(Invertible):
             X = np.concatenate([X, more])
             z = np.concatenate([z, routes.router.predict(more)])
             sha256 = self._learn(X, z, routes)
-            counts = np.bincount(z, minlength=len(self._encoder)).tolist()
-            self._remember_rows(X, sha256, class_rows=counts, unlabelled=len(more))
+            self._remember_rows(X, sha256, class_rows=np.bincount(z).tolist(), unlabelled=len(more))
         return self
 
     def _learn(self, X: Array, z: Array, routes: Routes | None = None) -> str:
@@ -324,8 +314,7 @@ class MUtE(Invertible):
         )  # fmt: skip
         best = fitter.n_layers if self.stopping_ is None else min(self.stopping_.best(), fitter.n_layers)
         self.flow_ = fitter.flow().layers(0, best)
-        self._support: NDArray[np.float64] = fitter.support
-        self.n_iterations_ = self.flow_.n_layers
+        self._support, self.n_iterations_ = fitter.support, best
         rows.close()  # before the diagnostics take memory of their own
         self.diagnostics_ = None
         if self.diagnostics:
@@ -401,7 +390,7 @@ class MUtE(Invertible):
         return self.flow_.pull_with(ops, q, k)
 
     def move_with(self, ops: Ops, x: Value, source: Value, target: Value) -> Value:
-        out = self.flow_.pull_with(ops, self.flow_.push_with(ops, x, source), target)
+        out = self.pull_with(ops, self.push_with(ops, x, source), target)
         if not self.keep_norm:
             return out
         limits = np.finfo(ops.precision)
@@ -412,9 +401,8 @@ class MUtE(Invertible):
 
         Use this method if you have every row that you will publish. Unseen rows leak the noise of the maps. Training
         rows leak in the opposite way: their class means and covariances agree better than chance, so an adversary with
-        some labels can invert its predictions for the other rows. `adapt` adds one affine layer for each class. These
-        layers give each class the mean and covariance of an independent Gaussian sample of its size. A last random
-        rotation hides their axes.
+        some labels can invert its predictions for the other rows. `adapt` adds one affine layer for each class, which
+        gives it the mean and covariance of an independent Gaussian sample of its size, and a rotation to hide the axes.
 
         Parameters
         ----------
@@ -473,7 +461,7 @@ class MUtE(Invertible):
             turned = ((X[part] - first.center) / first.scale) @ first.rotations[0]
             outside[part] = ((turned < (low - reach)[k[part]]) | (turned > (high + reach)[k[part]])).any(axis=1)
         lead = np.ones(len(X))
-        if concept is None and self.router_ is not None:
+        if concept is None:
             chances = self.router_.predict_proba(X)
             lead = np.full(len(X), np.nan) if chances is None else margins(chances)
         return Flags(outside, lead < margin, lead)

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mute.errors import MuteError
 from mute.estimators.persistence import Stored
-from mute.estimators.progress import Callback, check_callbacks
+from mute.estimators.progress import Callback
 from mute.estimators.tensors import check_tensor, run_on
 from mute.rows.detect import come_in_blocks, is_dask, is_tensor, to_host
 from mute.rows.reductions import FirstScan
@@ -75,9 +75,9 @@ class Estimator(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     ) -> RowsLike:
         """Run the row method `name` on any kind of rows; `one_each` if it returns one value for each row."""
         check_is_fitted(self)
+        if one_each and come_in_blocks(X):
+            return join_blocks(getattr(self, name)(block, **labels) for block in read_blocks(X))
         if come_in_blocks(X):
-            if one_each:
-                return join_blocks(getattr(self, name)(block, **labels) for block in read_blocks(X))
             return over_blocks(self, name, X, **labels)
         if is_tensor(X):
             check_tensor(self, X, "Q" if erased else "X")
@@ -93,7 +93,13 @@ class Estimator(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             They take the name of the step, the number of finished steps and the number of all steps. A callback that
             returns True stops the fit. `mute.ProgressBar` is a callback.
         """
-        self._callbacks = check_callbacks(callbacks)
+        for callback in callbacks:
+            if not callable(callback):
+                raise MuteError(
+                    f"a callback must be a function (name, done, total), not {callback!r}; for a bar on the terminal "
+                    "use mute.ProgressBar()"
+                )
+        self._callbacks = callbacks
         return self
 
     def __sklearn_clone__(self) -> Self:
@@ -252,10 +258,9 @@ class ConceptEstimator(Estimator):
 
     def _read_off(self, ops: Ops, work: Callable[[NDArray], NDArray]) -> tuple[NDArray, NDArray]:
         """Slopes and offset of an affine map; an error if the map is not affine."""
-        d = self.n_features_in_
-        rows = 10 * np.random.default_rng(0).normal(size=(8, d))
-        offset = work(np.zeros((1, d)))[0]
-        slopes = work(np.eye(d)) - offset
+        rows = 10 * np.random.default_rng(0).normal(size=(8, self.n_features_in_))
+        offset = work(np.zeros((1, self.n_features_in_)))[0]
+        slopes = work(np.eye(self.n_features_in_)) - offset
         if not np.allclose(rows @ slopes + offset, work(rows), rtol=1e-6, atol=1e-6 * np.abs(rows).max()):
             export = "cannot be exported as it is; copy it by MLPSurrogate and export the copy"
             refusal = getattr(ops, "refusal", export)

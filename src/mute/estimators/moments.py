@@ -248,17 +248,16 @@ class Streaming(ConceptEstimator):
 
     def _take_in(self, X: NDArray, y: LabelsLike, concept: LabelsLike, first: bool) -> None:
         if self._continuous():
-            new = self._gather(X, concept_values(len(X), y, concept))
-            self.moments_ = new if first else self.moments_.merged(new)
-            return
-        labels = concept_of(len(X), y, concept)
-        known = () if first else self._encoder.classes
-        both = np.empty(len(labels) + len(known), object)
-        both[:] = [*labels, *known]
-        self._encoder, codes = LabelEncoder.fit(both)
-        self.classes_ = self._encoder.as_array()
-        new = self._gather(X, codes[: len(labels)])
-        self.moments_ = new if first else self.moments_.spread(codes[len(labels) :], len(self._encoder)).merged(new)
+            z: NDArray = concept_values(len(X), y, concept)
+            places = np.zeros(1, np.int64)
+        else:
+            known = [] if first else self._encoder.classes
+            labels = np.append(concept_of(len(X), y, concept), np.fromiter(known, object))
+            self._encoder, codes = LabelEncoder.fit(labels)
+            self.classes_ = self._encoder.as_array()
+            z, places = codes[: len(X)], codes[len(X) :]
+        new = self._gather(X, z)
+        self.moments_ = new if first else self.moments_.spread(places, len(new.counts)).merged(new)
 
     def __getattr__(self, name: str) -> NDArray[np.float64]:
         # Python calls this for missing attributes only: after `partial_fit`, the map.

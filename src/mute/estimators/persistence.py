@@ -43,7 +43,7 @@ __all__ = ["FORMAT_VERSION", "Stored", "describe", "load"]
 FORMAT_VERSION = 1
 
 _WHAT = "a model written by `save` or `mute fit`"
-_KINDS = ("plain", "arrays", "network", "flow", "router", "diagnostics", "stopping", "origin")
+_KINDS = ("plain", "arrays", "network", "flow", "router", "diagnostics", "stopping")
 
 
 class Stored:
@@ -57,10 +57,10 @@ class Stored:
     - "flow T K D", a `Flow` and its layers, classes and columns;
     - "arrays", a dict of arrays, whose shapes ``_check_restored`` checks;
     - "plain", a value that JSON can express;
-    - "router", "diagnostics", "stopping", and "origin" for `fitted_on_`. Every estimator stores its origin, and its
-      router if it has one. Both are listed only where their order in the file matters.
+    - "router", "diagnostics" and "stopping".
 
-    The name in the file is that of the attribute, unless ``as`` gives another name.
+    The name in the file is that of the attribute, unless ``as`` gives another. Every estimator stores `fitted_on_`, and
+    its router if it has one. Both are listed only where their order in the file matters.
     """
 
     _STORED: ClassVar[dict[str, str]] = {}
@@ -87,31 +87,17 @@ class Stored:
 
         check_is_fitted(self)
         tensors, state = self._to_artifact()
-        meta = {
-            "format": "mute",
-            "version": FORMAT_VERSION,
-            "kind": type(self).__name__,
-            "state": state,
-            "provenance": {
-                "mute": mute.__version__,
-                "numpy": np.__version__,
-                "scikit-learn": sklearn.__version__,
-                "python": platform.python_version(),
-                **self.fitted_on_,
-                **(about or {}),
-            },
-            "sha256": checksums(tensors),
-        }
-        described = json.dumps(meta)
+        versions = {"mute": mute.__version__, "numpy": np.__version__, "scikit-learn": sklearn.__version__}
+        provenance = {**versions, "python": platform.python_version(), **self.fitted_on_, **(about or {})}
+        meta = {"format": "mute", "version": FORMAT_VERSION, "kind": type(self).__name__, "state": state}
+        described = json.dumps({**meta, "provenance": provenance, "sha256": checksums(tensors)})
         write_arrays(path, tensors, {"mute": described, "sha256": text_checksum(described)})
 
     @classmethod
     def _declared(cls) -> Iterator[tuple[str, str, str, list[str]]]:
         """Attribute, name in the file, kind and axes of everything that is stored."""
-        stored = cls._STORED if "fitted_on_" in cls._STORED else {"fitted_on_": "origin", **cls._STORED}
-        if hasattr(cls, "route"):
-            stored = {**stored, "router_": "router"}
-        for attribute, said in stored.items():
+        stored = cls._STORED if "fitted_on_" in cls._STORED else {"fitted_on_": "plain as fitted_on", **cls._STORED}
+        for attribute, said in {**stored, **({"router_": "router"} if hasattr(cls, "route") else {})}.items():
             said, _, name = said.partition(" as ")
             kind, *axes = said.split()
             yield attribute, name or attribute, *((kind, axes) if kind in _KINDS else ("array", said.split()))
@@ -127,8 +113,6 @@ class Stored:
             match kind:
                 case "plain":
                     state[name] = value
-                case "origin":
-                    state["fitted_on"] = value
                 case "arrays":
                     state[name] = list(value)
                     tensors |= {f"{name}.{key}": array for key, array in value.items()}
@@ -152,11 +136,11 @@ class Stored:
     @classmethod
     def _from_artifact(cls, tensors: dict[str, NDArray], state: Json) -> Self:
         """The estimator of a file, whose arrays must fit the axes that the class declares."""
-        new: Any = cls(  # Any: the attributes of every estimator are set here
-            **parameters_from(state["parameters"], marginal="flow_" in cls._STORED)
-        )
+        settings = parameters_from(state["parameters"], marginal="flow_" in cls._STORED)
+        new: Any = cls(**settings)  # Any: the attributes of every estimator are set here
         names, sizes = state["feature_names"], dict[str, int]()
-        if (columns := len(names) or dict(state["fitted_on"]).get("columns")) is not None:
+        state = {**state, "fitted_on": dict(state["fitted_on"])}
+        if (columns := len(names) or state["fitted_on"].get("columns")) is not None:
             sizes["D"] = columns
         if cls._LABELLED and not new._continuous():
             new._encoder = labels_from_json(state["classes"])
@@ -176,8 +160,6 @@ class Stored:
             match kind:
                 case "plain":
                     value = state[name]
-                case "origin":
-                    value = dict(state["fitted_on"])
                 case "arrays":
                     value = {str(key): tensors[f"{name}.{key}"] for key in state[name]}
                     check_all_finite(value)
@@ -188,13 +170,13 @@ class Stored:
                     check_shape("its flow", axes, value.values.shape[:3])
                 case "router":
                     value, new.routing_ = router_from(tensors, state, sizes["D"], sizes["K"])
-                case "diagnostics":
+                case "diagnostics" | "stopping" if state[kind] is None:
                     value = None
-                    if state["diagnostics"] is not None:
-                        sets = tuple(map(str, state["diagnostics"]))
-                        value = Diagnostics.from_arrays(tensors[kind], sets, new._encoder.classes, sizes["T"])
+                case "diagnostics":
+                    sets = tuple(map(str, state["diagnostics"]))
+                    value = Diagnostics.from_arrays(tensors[kind], sets, new._encoder.classes, sizes["T"])
                 case "stopping":
-                    value = None if state["stopping"] is None else stopping_from_json(state["stopping"])
+                    value = stopping_from_json(state["stopping"])
                 case _:
                     value = tensors[name]
                     check_shape(name, axes, value.shape)

@@ -58,13 +58,11 @@ class GaussianTransport(Streaming, Invertible):
         return by_group(Q, k, lambda i: (self._transports.pulls[i], self.mean_, self.means_[i]))
 
     def _move(self, X: NDArray, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
-        K = len(self.means_)
-
         def pair(p: int) -> tuple[NDArray, NDArray, NDArray]:
-            i, j = divmod(p, K)
+            i, j = divmod(p, len(self.means_))
             return self._transports.between(i, j), self.means_[i], self.means_[j]
 
-        return by_group(X, source * K + target, pair)
+        return by_group(X, source * len(self.means_) + target, pair)
 
 
 class Transports:

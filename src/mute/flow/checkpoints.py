@@ -33,13 +33,12 @@ class Checkpoint:
     def __init__(self, folder: str | Path, about: Json, seed: int) -> None:
         if not isinstance(folder, str | os.PathLike):
             raise MuteError(f"resume must be a folder or None, not {folder!r}")
-        self.folder, self.seed = Path(folder), seed
+        self.folder, self.seed, path = Path(folder), seed, Path(folder) / _ABOUT
         about = json.loads(json.dumps(about))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise MuteError(f"cannot keep layers in {folder}: {error.strerror or error}") from error
-        path = self.folder / _ABOUT
         if not path.exists():
             if any(self.folder.iterdir()):
                 raise MuteError(f"{folder} contains other files; give a new or empty folder for the layers")

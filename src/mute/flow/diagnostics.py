@@ -292,24 +292,11 @@ def _entropy(p: NDArray) -> float:
 def routing_penalty_1d(
     densities: Sequence[Callable[[NDArray], NDArray]], route: Callable[[NDArray], NDArray], k: int, grid: NDArray
 ) -> dict[str, float]:
-    """The exact penalty of misrouting for one layer in one dimension, by quadrature.
+    """The exact penalty of misrouting class `k` for one layer in one dimension, by quadrature.
 
-    Parameters
-    ----------
-    densities : sequence of K functions
-        Density of each class.
-    route : function
-        The class whose map a point takes.
-    k : int
-        The class whose penalty is computed.
-    grid : array
-        A fine uniform grid that covers all classes.
-
-    Returns
-    -------
-    dict
-        ``error``, ``printed`` (the paper's formula), ``entropy`` (H(route | output)), ``corrected`` (their sum) and
-        ``true``: the negentropy of the routed output, computed from its density.
+    `densities` are those of the K classes, ``route(x)`` is the class whose map x takes, and `grid` is fine, uniform and
+    covers all classes. The result has the keys ``error``, ``printed`` (the paper's formula), ``entropy`` (H(route |
+    output)), ``corrected`` (their sum) and ``true``: the negentropy of the routed output, computed from its density.
 
     Examples
     --------

@@ -229,14 +229,12 @@ class Quantile:
         from mute.rows import kernels
 
         k, d, _ = counts.shape
-        origin, step = np.empty((k, d)), np.empty((k, d))
-        values = np.empty((k, d, self.n_values))
+        origin, step, values = np.empty((k, d)), np.empty((k, d)), np.empty((k, d, self.n_values))
         for c, n in enumerate(summary.n[:, 0]):
             m, one = self.n_knots(int(n)), slice(c, c + 1)
             q, probits = np.empty((1, d, m)), self.probits(m)
             kernels.quantiles(counts[one], low[one], width[one], q)
-            mean, spread = gaussian_of(q, probits)
-            std = summary.std[one]
+            (mean, spread), std = gaussian_of(q, probits), summary.std[one]
             # If all quantiles coincide, they do not determine the spread.
             straight = summary.flat[one] | ~(q[..., -1] - q[..., 0] > THIN * std)
             mean, spread = np.where(straight, summary.mean[one], mean), np.where(straight, std, spread)
@@ -263,11 +261,10 @@ def make_marginal(marginal: str | Histogram | Quantile) -> Histogram | Quantile:
     """Resolve the name of a marginal."""
     if isinstance(marginal, Histogram | Quantile):
         return marginal
-    if not isinstance(marginal, str) or marginal not in ("histogram", "quantile"):
-        raise MuteError(
-            f"marginal must be one of ['histogram', 'quantile'], a Histogram or a Quantile, not {marginal!r}"
-        )
-    return Quantile() if marginal == "quantile" else Histogram()
+    named = {"histogram": Histogram, "quantile": Quantile}
+    if not isinstance(marginal, str) or marginal not in named:
+        raise MuteError(f"marginal must be one of {[*named]}, a Histogram or a Quantile, not {marginal!r}")
+    return named[marginal]()
 
 
 def fit_marginals(

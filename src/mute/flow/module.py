@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -16,8 +15,6 @@ from mute.rows.threads import for_each
 from mute.typing import Json, Setting
 
 __all__ = ["FlowModule"]
-
-_Part = TypeVar("_Part")
 
 # Numbers in a block. On the CPU, temporaries then stay in its caches. On other devices each call is expensive, so
 # blocks are as large as memory allows.
@@ -84,13 +81,11 @@ class FlowModule(nn.Module):
                 self.register_buffer(name, torch.from_numpy(np.array(getattr(flow, name))).to(place))
         self._forget()
 
-    def forward(self, x: Tensor, k: int | Tensor) -> Tensor:
-        """`push`."""
-        return self.push(x, k)
-
     def push(self, x: Tensor, k: int | Tensor) -> Tensor:
         """Map states (..., D) of class `k` to the shared law; `k` is one encoded class, or a tensor of them (...)."""
         return self._run(x, k, self._push_block)
+
+    forward = push
 
     def pull(self, q: Tensor, k: int | Tensor) -> Tensor:
         """Undo `push` for class `k`."""
@@ -126,7 +121,8 @@ class FlowModule(nn.Module):
         if not isinstance(k, Tensor) or k.ndim == 0:
             k = int(k)
             self._check_codes(k, k)
-            return _run_parts(lambda part: work(part, k), x.split(size))
+            blocks = x.split(size)
+            return _run_parts(lambda i: work(blocks[i], k), len(blocks))
         if k.shape != shape or k.dtype.is_floating_point:
             raise MuteError(f"k must have one whole number for each state, shape {tuple(shape)}, not {tuple(k.shape)}")
         labels, counts = torch.unique(k, return_counts=True)
@@ -138,7 +134,7 @@ class FlowModule(nn.Module):
         order = torch.argsort(k.reshape(-1), stable=True)
         groups = zip(order.split(counts.tolist()), classes, strict=True)
         parts = [(rows, c) for mine, c in groups for rows in mine.split(size)]
-        return _run_parts(lambda part: work(x[part[0]], part[1]), parts)[torch.argsort(order)]
+        return _run_parts(lambda i: work(x[parts[i][0]], parts[i][1]), len(parts))[torch.argsort(order)]
 
     def _check_codes(self, least: int, most: int) -> None:
         if least < 0 or most >= self.values.shape[1]:
@@ -235,25 +231,25 @@ def _bisect(values: Tensor, row: Tensor, y: Tensor) -> Tensor:
     return j
 
 
-def _run_parts(work: Callable[[_Part], Tensor], parts: Sequence[_Part]) -> Tensor:
-    """Run `work` on each part, and concatenate the results (D, n) as rows.
+def _run_parts(work: Callable[[int], Tensor], n: int) -> Tensor:
+    """Run `work` on each of `n` parts, and concatenate the results (D, m) as rows.
 
     On the CPU, parts run in parallel with one thread each. Torch's own threads would synchronise after every operation,
     which takes longer than the operations on a busy machine.
     """
-    out: list[Tensor] = [torch.empty(0)] * len(parts)
+    out = [torch.empty(0)] * n
     total, inference, gradients = torch.get_num_threads(), torch.is_inference_mode_enabled(), torch.is_grad_enabled()
-    side_by_side = len(parts) > 1 and total > 1
+    side_by_side = n > 1 and total > 1
 
     def run(place: slice) -> None:
         if side_by_side:
             torch.set_num_threads(1)
         # Torch's modes are local to a thread.
         with torch.inference_mode(inference), torch.set_grad_enabled(gradients):
-            out[place.start] = work(parts[place.start])
+            out[place.start] = work(place.start)
 
     try:
-        for_each(run, [slice(i, i + 1) for i in range(len(parts))], total)
+        for_each(run, [slice(i, i + 1) for i in range(n)], total)
     finally:
         if side_by_side:
             torch.set_num_threads(total)

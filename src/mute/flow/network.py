@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.flow.ops import NumpyOps
 from mute.typing import Foreign, JsonValue, Ops, Value
 
 __all__ = ["Network"]
@@ -74,15 +75,11 @@ class Network:
 
     def __call__(self, X: NDArray) -> NDArray[np.floating]:
         """Outputs of shape (n, out), in the precision of `X`."""
-        out = np.empty((len(X), self.n_outputs), X.dtype)
-        weights, biases = ([a.astype(X.dtype, copy=False) for a in part] for part in (self.weights, self.biases))
+        out, ops = np.empty((len(X), self.n_outputs), X.dtype), NumpyOps(X.dtype)
         for start in range(0, len(X), _BLOCK):
             h = X[start : start + _BLOCK]
             n = len(h)
             # Padded, so that BLAS takes the same path for few rows as for many.
             h = np.concatenate([h, np.zeros((-n % 16, h.shape[1]), h.dtype)]) if n % 16 else h
-            for w, b in zip(weights[:-1], biases[:-1], strict=True):
-                h = h @ w + b
-                np.maximum(h, 0, out=h)
-            out[start : start + n] = (h @ weights[-1] + biases[-1])[:n]
+            out[start : start + n] = self.run_with(ops, h, "")[:n]
         return out

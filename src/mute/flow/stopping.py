@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["EarlyStopping", "HeldOut", "StopOnNoGain", "StoppingRule", "fresh_leak", "stopping_from_json"]
 
 # Most held-out rows of a class: the standard error is then half a point for two classes.
-MAX_ROWS = 5000
+MAX_HELD_OUT = 5000
 # A difference counts from this many standard errors and this many nats. By Pinsker's inequality, a thousandth of a nat
 # is worth at most two points of accuracy to an adversary that reads coordinates independently. Other directions may
 # leak more.
@@ -45,8 +45,7 @@ class HeldOut:
         y, logdet = layer.push_with_logdet(self.x, self.route, n_threads=self.n_threads)
         entered = (self.x - layer.center).astype(np.float64) / layer.scale
         gains = logdet + np.log(layer.scale).sum() + 0.5 * ((entered**2).sum(axis=1) - (y**2).sum(axis=1))
-        right = self.z == self.route
-        self.x = y
+        self.x, right = y, self.z == self.route
         return float(gains[right].mean()) if right.any() else 0.0
 
 
@@ -99,19 +98,15 @@ class StopOnNoGain:
 
     Shrinkage knows how much the classes would differ by chance. A layer gains nothing if they differ by no more.
 
-    Parameters
+    Attributes
     ----------
     first : int
         Layers that are always kept.
     patience : int
         Stop after this many consecutive layers without gain, or after half as many as are kept (at least two).
-
-    Attributes
-    ----------
-    nats : list of float
-        For each layer, the mean difference of a class from the common law, summed over the coordinates.
-    scores : list of float
-        The same in standard errors of a difference by chance.
+    nats, scores : lists of float
+        For each layer, the mean difference of a class from the common law, summed over the coordinates; the same in
+        standard errors of a difference by chance.
     """
 
     first: int
@@ -148,15 +143,11 @@ class EarlyStopping:
     (`fresh_leak`). The *gain* of a layer in the log-density of held-out rows is cheap and precise. If it is below zero,
     the layer fitted noise.
 
-    Parameters
-    ----------
-    n_classes : int
-    max_layers : int
-    patience : int
-        Stop after this many consecutive checks without a new best, or at chance.
-
     Attributes
     ----------
+    n_classes, max_layers : int
+    patience : int
+        Stop after this many consecutive checks without a new best, or at chance.
     gains : list of float
         One for each layer, in nats.
     layers, leaks, errors : lists
