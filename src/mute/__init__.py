@@ -63,13 +63,10 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
-    elif name in __all__:
-        value = import_module(f"mute.{name}")
-    else:
+def __getattr__(name: str) -> Any:  # Any: whatever the name means
+    if name not in __all__:
         raise AttributeError(f"module 'mute' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name) if name in _HOMES else import_module(f"mute.{name}")
     globals()[name] = value
     return value
 

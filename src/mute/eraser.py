@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import closing
 from copy import copy
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +23,13 @@ from mute.flow.flow import BLOCK_ROWS
 from mute.flow.marginals import Histogram, Quantile, make_marginal
 from mute.flow.rotations import Rotation, make_rotation
 from mute.flow.routing import MAX_ROWS as MAX_ROUTED
-from mute.flow.routing import RoutingReport, fit_router, margins, stratified_sample, stratified_sizes
-from mute.flow.stopping import MAX_ROWS as MAX_HELD_OUT
-from mute.flow.stopping import EarlyStopping, HeldOut, StopOnNoGain, StoppingRule
+from mute.flow.routing import fit_router, margins, stratified_sample, stratified_sizes
+from mute.flow.stopping import MAX_HELD_OUT, EarlyStopping, HeldOut, StopOnNoGain, StoppingRule
 from mute.flow.whitening import as_by_chance
 from mute.rows.detect import come_in_blocks
 from mute.rows.maps import Routes
 from mute.rows.reductions import FirstScan
-from mute.rows.sampling import Ranks, Samples, sample_ranks
+from mute.rows.sampling import Samples, sample_ranks
 from mute.rows.sources import in_memory
 from mute.rows.stores import ChunkStore, open_store
 from mute.rows.threads import resolve_threads
@@ -64,29 +64,6 @@ class Flags:
     margin: NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class Routing:
-    """A router, the numbers of its training rows, their routes by cross-validation, and the router's report."""
-
-    known: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    router: Classifier = None
-    routes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    report: RoutingReport | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class FitPlan:
-    """A fit before it starts: the most layers, the stopping rule, and the purpose of each sample of rows."""
-
-    max_layers: int
-    rule: StoppingRule | None
-    trains_router: bool
-    held_out: Ranks
-    router_rows: Ranks
-    followed: Ranks
-    share_followed: NDArray[np.float64]
-
-
 class MUtE(Invertible):
     r"""Maximum utility-preserving erasure of a discrete concept, and its dual counterfactuals.
 
@@ -118,16 +95,14 @@ class MUtE(Invertible):
         How the one-dimensional maps are fitted. ``Histogram(bins=1000, alpha=1e-10, floor="add")`` is the paper's.
         Histograms are never shrunk.
     keep_norm : bool, default=False
-        Give every counterfactual the norm of its row. Most sentence encoders put their rows on the unit sphere; this
-        option puts counterfactuals back onto it.
+        Give every counterfactual the norm of its row, as most sentence encoders put their rows on the unit sphere.
     validation_fraction : float, default=0.2
         Share of the rows that "auto" sets aside as held-out rows.
     diagnostics : bool, default=True
         Follow a sample of rows through the layers after the fit and keep `diagnostics_`.
     scratch : "auto", folder or None, default="auto"
         Folder for a temporary file with the rows between two layers; None keeps them in memory. "auto" uses a file for
-        rows that come from files (a memory map, `mute.open_matrix`, blocks) if a copy of them would take more than half
-        of the free memory.
+        rows from files (a memory map, `mute.open_matrix`, blocks) if a copy takes more than half of the free memory.
     resume : folder, optional
         Keep every finished layer in this folder. If the same fit was interrupted, it continues from the layers there.
     n_threads : int, optional
@@ -152,9 +127,8 @@ class MUtE(Invertible):
     stopping_ : StopOnNoGain, EarlyStopping or None
         The record of "auto": differences between the classes at each layer, or the leak on held-out rows.
     fitted_on_ : dict
-        What the estimator was fitted on: "rows" and "columns" (the shape), "dtype", "sha256_of_rows" (a hash of the
-        training rows) and "class_rows" (the number of training rows of each class, in the order of `classes_`). After
-        a fit with `unlabelled`, "unlabelled" is their number.
+        The "rows", "columns" and "dtype" of the training rows; "sha256_of_rows", their hash; "class_rows", the number
+        of rows of each class in the order of `classes_`; "unlabelled", the number of `unlabelled` rows, if given.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -203,9 +177,7 @@ class MUtE(Invertible):
     _parameter_constraints: ClassVar[Constraints] = {
         "n_iterations": [*COUNT, *one_of("auto")],
         "max_iterations": COUNT,
-        "shrinkage": FLAG,
-        "keep_norm": FLAG,
-        "diagnostics": FLAG,
+        **dict.fromkeys(("shrinkage", "keep_norm", "diagnostics"), FLAG),
         "validation_fraction": BETWEEN_0_AND_1,
         "n_threads": COUNT_OR_NONE,
     }
@@ -219,14 +191,14 @@ class MUtE(Invertible):
         for data, layers in {"glove": 100, "bios": 70, "dial": 150, "jigsaw": 150, "synthetic": 20, "text": 4}.items()
     }
 
-    # The origin is listed because files of MUtE have it last.
+    # `fitted_on_` is listed because files of MUtE have it last.
     _STORED: ClassVar[dict[str, str]] = {
         "flow_": "flow T K D",
         "_support": "2 K D as support",
         "router_": "router",
         "diagnostics_": "diagnostics",
         "stopping_": "stopping",
-        "fitted_on_": "origin",
+        "fitted_on_": "plain as fitted_on",
     }
 
     def __init__(
@@ -241,8 +213,8 @@ class MUtE(Invertible):
         keep_norm: bool = False,
         validation_fraction: float = 0.2,
         diagnostics: bool = True,
-        scratch: Any = "auto",
-        resume: Any = None,
+        scratch: str | Path | None = "auto",
+        resume: str | Path | None = None,
         n_threads: int | None = None,
         random_state: Seed = None,
     ) -> None:
@@ -281,10 +253,7 @@ class MUtE(Invertible):
         if unlabelled is None:
             return self._fit(X, y, concept)
         if come_in_blocks(X) or come_in_blocks(unlabelled):
-            raise MuteError(
-                "a fit with unlabelled takes arrays only, not rows in blocks; label the rows with eraser.route and "
-                "fit on all of them"
-            )
+            raise MuteError("a fit with unlabelled takes arrays only, not rows in blocks; label those by eraser.route")
         if self.router is None:
             raise MuteError("unlabelled requires a router, but router=None; choose a router")
         with self._all_or_nothing():
@@ -295,74 +264,69 @@ class MUtE(Invertible):
             self._n_features_out = X.shape[1]
             rng = self._generator()
             known = stratified_sample(z, MAX_ROUTED, rng)
-            routing = Routing(known, *fit_router(self.router, X[known], z[known], self._encoder, rng))
+            routes = self._train_router(known, X[known], z[known], rng)
             X = np.concatenate([X, more])
-            z = np.concatenate([z, routing.router.predict(more)])
-            sha256 = self._learn(X, z, routing)
-            counts = np.bincount(z, minlength=len(self._encoder)).tolist()
-            self._remember_rows(X, sha256, class_rows=counts, unlabelled=len(more))
+            z = np.concatenate([z, routes.router.predict(more)])
+            sha256 = self._learn(X, z, routes)
+            self._remember_rows(X, sha256, class_rows=np.bincount(z).tolist(), unlabelled=len(more))
         return self
 
-    def _learn(self, X: Array, z: Array, routing: Routing | None = None) -> str:
-        rows = open_store(X, z, self.scratch, resolve_threads(self.n_threads))
-        with closing(rows):
+    def _learn(self, X: Array, z: Array, routes: Routes | None = None) -> str:
+        with closing(open_store(X, z, self.scratch, resolve_threads(self.n_threads))) as rows:
             scan = rows.reduce(FirstScan(X.shape[1], len(self._encoder), digest=True))
-            self._learn_from(rows, scan, routing)
+            self._learn_from(rows, scan, routes)
         return scan.sha256
 
-    def _learn_from(self, rows: ChunkStore, scan: FirstScan, routing: Routing | None = None) -> None:
-        """Plan the fit, train a router if none is given, fit the layers and diagnose them."""
+    def _learn_from(self, rows: ChunkStore, scan: FirstScan, routes: Routes | None = None) -> None:
+        """Plan the fit, train a router unless its `routes` are given, fit the layers and diagnose them."""
         seed = self._seed()
         checkpoint = None if self.resume is None else Checkpoint(self.resume, self._identity(rows, scan), seed)
         # The layers have their own random numbers, so that they do not depend on what else is drawn.
         rng, turns = (np.random.default_rng(seed if checkpoint is None else checkpoint.seed) for _ in range(2))
-        plan = self._plan(scan, rows.n_features, trains_router=self.router is not None and routing is None, rng=rng)
-        samples = Samples.fetch(rows, scan, plan.held_out, plan.router_rows, plan.followed)
-        routing = routing or self._train_router(plan, samples, rng)
-        self.router_, self.routing_ = routing.router, routing.report
-        out = samples.among(plan.held_out)
-        routes = Routes(routing.router, routing.known, routing.routes, samples.number[out], samples.z[out])
+        counts = scan.class_counts().sum(axis=0)
+        warn_of_few_rows(self._encoder, counts, rows.n_features)
+        max_layers, rule, aside = self._plan(counts)
+        trains_router, rest = self.router is not None and routes is None, counts - aside
+        most_followed = rows_followed(rows.n_features) * self.diagnostics
+        held_out = sample_ranks(counts, aside, rng)
+        router_rows = sample_ranks(counts, stratified_sizes(rest, MAX_ROUTED) * trains_router, rng, held_out)
+        followed = sample_ranks(counts, np.minimum(rest, most_followed), rng, held_out)
+        samples = Samples.fetch(rows, scan, held_out, router_rows, followed)
+        out = samples.among(held_out)
+
+        if trains_router:
+            known = samples.among(router_rows)
+            routes = self._train_router(samples.number[known], samples.x[known], samples.z[known], rng)
+            self._report("router", 1, 1 + max_layers)
+        elif routes is None:  # each row takes the map of its own class
+            self.router_, self.routing_, routes = None, None, Routes()
+        routes = replace(routes, held_out=samples.number[out], held_out_classes=samples.z[out])
         route = routes.of(samples.number, samples.x, samples.z)
 
         fitter = FlowFitter(
-            rows, scan, routes, max_layers=plan.max_layers, rotation=self._make_rotation(),
+            rows, scan, routes, max_layers=max_layers, rotation=self._make_rotation(),
             marginal=make_marginal(self.marginal), shrinkage=self.shrinkage, rng=turns,
             n_threads=resolve_threads(self.n_threads),
         )  # fmt: skip
-        held_out = HeldOut(samples.x[out], samples.z[out], route[out], self.n_threads)
         self.stopping_ = fitter.fit(
-            plan.max_layers, plan.rule, held_out, checkpoint,
-            lambda t: self._report("layer", plan.trains_router + t + 1, plan.trains_router + plan.max_layers),
+            max_layers, rule, HeldOut(samples.x[out], samples.z[out], route[out], self.n_threads), checkpoint,
+            lambda t: self._report("layer", trains_router + t + 1, trains_router + max_layers),
         )  # fmt: skip
         best = fitter.n_layers if self.stopping_ is None else min(self.stopping_.best(), fitter.n_layers)
         self.flow_ = fitter.flow().layers(0, best)
-        self._support: NDArray[np.float64] = fitter.support
-        self.n_iterations_ = self.flow_.n_layers
+        self._support, self.n_iterations_ = fitter.support, best
         rows.close()  # before the diagnostics take memory of their own
-        self.diagnostics_ = self._diagnose_fit(plan, samples, route, rng) if self.diagnostics else None
+        self.diagnostics_ = None
+        if self.diagnostics:
+            seen = np.minimum(most_followed / np.maximum(rest, 1), 1.0)
+            sets = {"train": (samples.among(followed), seen), "held-out": (out, np.zeros(len(counts)))}
+            chosen = {name: (samples.x[i], samples.z[i], route[i], s) for name, (i, s) in sets.items() if len(i)}
+            self.diagnostics_ = diagnose(self.flow_, chosen, self._encoder.classes, rng, self.n_threads)
 
-    def _train_router(self, plan: FitPlan, samples: Samples, rng: np.random.Generator) -> Routing:
-        """The router of the settings; without a router, each row takes the map of its own class."""
-        if not plan.trains_router:
-            return Routing()
-        known = samples.among(plan.router_rows)
-        trained = fit_router(self.router, samples.x[known], samples.z[known], self._encoder, rng)
-        self._report("router", 1, 1 + plan.max_layers)
-        return Routing(samples.number[known], *trained)
-
-    def _diagnose_fit(
-        self, plan: FitPlan, samples: Samples, route: NDArray[np.int64], rng: np.random.Generator
-    ) -> Diagnostics:
-        """Follow some training rows and all held-out rows through the layers."""
-        sets = {}
-        for name, ranks, seen in (
-            ("train", plan.followed, plan.share_followed),
-            ("held-out", plan.held_out, np.zeros(len(self.classes_))),
-        ):
-            chosen = samples.among(ranks)
-            if len(chosen):
-                sets[name] = samples.x[chosen], samples.z[chosen], route[chosen], seen
-        return diagnose(self.flow_, sets, self._encoder.classes, rng, self.n_threads)
+    def _train_router(self, numbers: Array, X: Array, z: Array, rng: np.random.Generator) -> Routes:
+        """Train the router of the settings; the routes of its training rows come from cross-validation."""
+        self.router_, routed, self.routing_ = fit_router(self.router, X, z, self._encoder, rng)
+        return Routes(self.router_, numbers, routed)
 
     def _identity(self, rows: ChunkStore, scan: FirstScan) -> Json:
         """What two fits must have in common for one to continue the other."""
@@ -384,44 +348,26 @@ class MUtE(Invertible):
         make_marginal(self.marginal)
         self._make_rotation()
 
-    def _plan(self, scan: FirstScan, n_features: int, *, trains_router: bool, rng: np.random.Generator) -> FitPlan:
-        counts = scan.class_counts().sum(axis=0)
-        warn_of_few_rows(self._encoder, counts, n_features)
-        aside = np.zeros_like(counts)
-        rule: StoppingRule | None = None
+    def _plan(self, counts: NDArray[np.int64]) -> tuple[int, StoppingRule | None, NDArray[np.int64]]:
+        """The most layers, the rule that stops them, and the number of held-out rows of each class."""
+        none, layers = np.zeros_like(counts), int(self.max_iterations)
         if self.n_iterations != "auto":
-            layers = int(self.n_iterations)
-        elif self.shrinkage and isinstance(make_marginal(self.marginal), Quantile):
+            return int(self.n_iterations), None, none
+        if self.shrinkage and isinstance(make_marginal(self.marginal), Quantile):
             # Shrunk marginals know which differences are due to chance, so no held-out rows are needed.
-            layers, rule = max(int(self.max_iterations), len(counts) + 2), StopOnNoGain(len(counts) + 2)
-        elif counts.min() < _FEWEST_FOR_AUTO:
+            return max(layers, len(counts) + 2), StopOnNoGain(len(counts) + 2), none
+        if counts.min() < _FEWEST_FOR_AUTO:
             warn_weak_result(
                 f'the smallest class has {counts.min()} rows, too few for n_iterations="auto" to measure a leak '
                 f"(at least {_FEWEST_FOR_AUTO}); using {_FALLBACK_ITERATIONS} layers"
             )
-            layers = _FALLBACK_ITERATIONS
-        else:
-            aside = np.clip((self.validation_fraction * counts).astype(np.int64), 20, MAX_HELD_OUT)
-            layers = int(self.max_iterations)
-            rule = EarlyStopping(len(counts), layers)
-        held_out = sample_ranks(counts, aside, rng)
-        most = rows_followed(n_features) * self.diagnostics
-        return FitPlan(
-            max_layers=layers,
-            rule=rule,
-            trains_router=trains_router,
-            held_out=held_out,
-            router_rows=sample_ranks(
-                counts, stratified_sizes(counts - aside, MAX_ROUTED) * trains_router, rng, held_out
-            ),
-            followed=sample_ranks(counts, np.minimum(counts - aside, most), rng, held_out),
-            share_followed=np.minimum(most / np.maximum(counts - aside, 1), 1.0),
-        )
+            return _FALLBACK_ITERATIONS, None, none
+        aside = np.clip((self.validation_fraction * counts).astype(np.int64), 20, MAX_HELD_OUT)
+        return layers, EarlyStopping(len(counts), layers), aside
 
     def _make_rotation(self) -> Rotation:
-        return make_rotation(
-            ("random" if self.shrinkage else "alternate") if self.rotation == "auto" else self.rotation
-        )
+        automatic = "random" if self.shrinkage else "alternate"
+        return make_rotation(automatic if self.rotation == "auto" else self.rotation)
 
     def _push(self, X: Array, k: NDArray[np.int64]) -> NDArray[np.floating]:
         return self.flow_.push(X, k, n_threads=self.n_threads)
@@ -444,7 +390,7 @@ class MUtE(Invertible):
         return self.flow_.pull_with(ops, q, k)
 
     def move_with(self, ops: Ops, x: Value, source: Value, target: Value) -> Value:
-        out = self.flow_.pull_with(ops, self.flow_.push_with(ops, x, source), target)
+        out = self.pull_with(ops, self.push_with(ops, x, source), target)
         if not self.keep_norm:
             return out
         limits = np.finfo(ops.precision)
@@ -455,9 +401,8 @@ class MUtE(Invertible):
 
         Use this method if you have every row that you will publish. Unseen rows leak the noise of the maps. Training
         rows leak in the opposite way: their class means and covariances agree better than chance, so an adversary with
-        some labels can invert its predictions for the other rows. `adapt` adds one affine layer for each class. These
-        layers give each class the mean and covariance of an independent Gaussian sample of its size. A last random
-        rotation hides their axes.
+        some labels can invert its predictions for the other rows. `adapt` adds one affine layer for each class, which
+        gives it the mean and covariance of an independent Gaussian sample of its size, and a rotation to hide the axes.
 
         Parameters
         ----------
@@ -487,7 +432,7 @@ class MUtE(Invertible):
                 f"{few!r} has {counts.min()}; reduce the columns first (PCA), or fit with these rows as unlabelled="
             )
         more = as_by_chance(self._push(X, k), k, self.flow_.values.shape[-1], self._generator())
-        adapted: Any = copy(self)
+        adapted = copy(self)
         adapted.flow_ = self.flow_.then(more.astype(self.flow_.dtype))
         adapted.n_iterations_, adapted.stopping_, adapted.diagnostics_ = adapted.flow_.n_layers, None, None
         return adapted
@@ -498,7 +443,7 @@ class MUtE(Invertible):
         check_whole_number("n", n)
         if n > self.n_iterations_:
             raise MuteError(f"there are {self.n_iterations_} layers, not {n}; give at most that many")
-        short: Any = copy(self)
+        short = copy(self)
         short.flow_, short.n_iterations_, short.n_iterations = self.flow_.layers(0, n), n, n
         if self.diagnostics_ is not None:
             short.diagnostics_ = replace(self.diagnostics_, figures=self.diagnostics_.figures[:, :n])
@@ -509,17 +454,14 @@ class MUtE(Invertible):
         check_is_fitted(self)
         X = check_rows(self, in_memory(X))
         k = self._class_of(X, concept)
-        first = self.flow_.layers(0, 1)
-        outside = np.empty(len(X), bool)
-        low, high = self._support
+        first, outside, (low, high) = self.flow_.layers(0, 1), np.empty(len(X), bool), self._support
         reach = 0.1 * (high - low)
         for start in range(0, len(X), BLOCK_ROWS):
             part = slice(start, start + BLOCK_ROWS)
             turned = ((X[part] - first.center) / first.scale) @ first.rotations[0]
-            far = (turned < (low - reach)[k[part]]) | (turned > (high + reach)[k[part]])
-            outside[part] = far.any(axis=1)
+            outside[part] = ((turned < (low - reach)[k[part]]) | (turned > (high + reach)[k[part]])).any(axis=1)
         lead = np.ones(len(X))
-        if concept is None and self.router_ is not None:
+        if concept is None:
             chances = self.router_.predict_proba(X)
             lead = np.full(len(X), np.nan) if chances is None else margins(chances)
         return Flags(outside, lead < margin, lead)
@@ -530,10 +472,8 @@ class MUtE(Invertible):
         X = check_rows(self, in_memory(X))
         z = self._encode(concept, len(X), "concept")
         routed = z if self.router_ is None else self.router_.predict(X)
-        return diagnose(
-            self.flow_, {"held-out": (X, z, routed, np.zeros(len(self.classes_)))}, self._encoder.classes,
-            np.random.default_rng(0), self.n_threads,
-        )  # fmt: skip
+        rows = {"held-out": (X, z, routed, np.zeros(len(self.classes_)))}
+        return diagnose(self.flow_, rows, self._encoder.classes, np.random.default_rng(0), self.n_threads)
 
     def _check_restored(self) -> None:
         self.n_iterations_ = self.flow_.n_layers

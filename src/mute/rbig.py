@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,8 +48,7 @@ class RBIG(Estimator):
     reductions_ : array of shape (T,)
         Gain of each layer in the mean log-density of the training rows.
     fitted_on_ : dict
-        What the estimator was fitted on: "rows" and "columns" (the shape), "dtype", and "sha256_of_rows" (a hash of the
-        training rows).
+        The "rows", "columns" and "dtype" of the training rows, and "sha256_of_rows", their hash.
 
     See Also
     --------
@@ -101,30 +100,21 @@ class RBIG(Estimator):
         if come_in_blocks(X):
             raise MuteError("RBIG needs all rows in memory; give an array, such as X.to_numpy() or X.compute()")
         with self._all_or_nothing():
-            return self._fit(X)
-
-    def _fit(self, X: RowsLike) -> Self:
-        marginal, rotation = make_marginal(self.marginal), make_rotation(self.rotation)
-        check_parameters(self)
-        X = check_rows(self, X, reset=True)
-        if len(X) < 2:
-            raise MuteError(f"a law cannot be estimated from n_samples = {len(X)}; give at least two rows")
-        fitter = FlowFitter.of(
-            X,
-            np.zeros(len(X), np.int64),
-            max_layers=self.n_iterations,
-            rotation=rotation,
-            marginal=marginal,
-            rng=self._generator(),
-            n_threads=resolve_threads(self.n_threads),
-        )
-        layers = self.n_iterations
-        fitter.fit(layers, after_layer=lambda t: self._report("layer", t + 1, layers))
-        self.flow_ = fitter.flow()
-        self.reductions_ = self._reductions(X)
-        self.negentropy_ = float(self.reductions_.sum())
-        self._n_features_out = X.shape[1]
-        self._remember_rows(X, digest_of_rows(X))
+            marginal, rotation, layers = make_marginal(self.marginal), make_rotation(self.rotation), self.n_iterations
+            check_parameters(self)
+            X = check_rows(self, X, reset=True)
+            if len(X) < 2:
+                raise MuteError(f"a law cannot be estimated from n_samples = {len(X)}; give at least two rows")
+            fitter = FlowFitter.of(
+                X, np.zeros(len(X), np.int64), max_layers=layers, rotation=rotation, marginal=marginal,
+                rng=self._generator(), n_threads=resolve_threads(self.n_threads),
+            )  # fmt: skip
+            fitter.fit(layers, after_layer=lambda t: self._report("layer", t + 1, layers))
+            self.flow_ = fitter.flow()
+            self.reductions_ = self._reductions(X)
+            self.negentropy_ = float(self.reductions_.sum())
+            self._n_features_out = X.shape[1]
+            self._remember_rows(X, digest_of_rows(X))
         return self
 
     def _reductions(self, X: Array) -> NDArray[np.float64]:
@@ -147,7 +137,7 @@ class RBIG(Estimator):
     def _transform_with(self, ops: Ops, x: Value) -> Value:
         return ops.flow_module(self.flow_).push(x, 0)
 
-    def inverse_transform(self, Q: Any) -> NDArray[np.floating]:
+    def inverse_transform(self, Q: RowsLike) -> NDArray[np.floating]:
         """Undo `transform`."""
         return self._apply("inverse_transform", Q, erased=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mute.errors import MuteError
 from mute.estimators.persistence import Stored
-from mute.estimators.progress import Callback, check_callbacks
+from mute.estimators.progress import Callback
 from mute.estimators.tensors import check_tensor, run_on
 from mute.rows.detect import come_in_blocks, is_dask, is_tensor, to_host
 from mute.rows.reductions import FirstScan
@@ -67,22 +67,17 @@ class Estimator(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     def _remember_rows(self, X: RowsLike, sha256: str, **more: Setting) -> None:
         """Set `fitted_on_`: shape, dtype and hash of the training rows, and `more`, such as the rows of each class."""
-        self.fitted_on_ = {
-            "rows": X.shape[0],
-            "columns": X.shape[1],
-            "dtype": X.dtype.name,
-            "sha256_of_rows": sha256,
-            **more,
-        }
+        shape = {"rows": X.shape[0], "columns": X.shape[1], "dtype": X.dtype.name}
+        self.fitted_on_ = {**shape, "sha256_of_rows": sha256, **more}
 
     def _apply(
         self, name: str, X: RowsLike, *, erased: bool = False, one_each: bool = False, **labels: LabelsLike
-    ) -> Any:
+    ) -> RowsLike:
         """Run the row method `name` on any kind of rows; `one_each` if it returns one value for each row."""
         check_is_fitted(self)
+        if one_each and come_in_blocks(X):
+            return join_blocks(X, lambda block: getattr(self, name)(block, **labels))
         if come_in_blocks(X):
-            if one_each:
-                return join_blocks(X, lambda block: getattr(self, name)(block, **labels))
             return over_blocks(self, name, X, **labels)
         if is_tensor(X):
             check_tensor(self, X, "Q" if erased else "X")
@@ -98,7 +93,13 @@ class Estimator(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             They take the name of the step, the number of finished steps and the number of all steps. A callback that
             returns True stops the fit. `mute.ProgressBar` is a callback.
         """
-        self._callbacks = check_callbacks(callbacks)
+        for callback in callbacks:
+            if not callable(callback):
+                raise MuteError(
+                    f"a callback must be a function (name, done, total), not {callback!r}; for a bar on the terminal "
+                    "use mute.ProgressBar()"
+                )
+        self._callbacks = callbacks
         return self
 
     def __sklearn_clone__(self) -> Self:
@@ -190,10 +191,9 @@ class ConceptEstimator(Estimator):
     def _fit(self, X: RowsLike, y: LabelsLike, concept: LabelsLike, **labels: LabelsLike) -> Self:
         """Check the input, learn, and set `fitted_on_`; further `labels` are encoded and given to `_learn`."""
         if come_in_blocks(X):
-            if fits_in_memory(X, getattr(self, "scratch", "auto")):
-                X = X.to_numpy()
-            else:
+            if not fits_in_memory(X, getattr(self, "scratch", "auto")):
                 return self._fit_blocks(X, y, concept)
+            X = X.to_numpy()
         with self._all_or_nothing():
             self._check_settings()
             X = check_rows(self, X, reset=True)
@@ -258,24 +258,21 @@ class ConceptEstimator(Estimator):
 
     def _read_off(self, ops: Ops, work: Callable[[NDArray], NDArray]) -> tuple[NDArray, NDArray]:
         """Slopes and offset of an affine map; an error if the map is not affine."""
-        d = self.n_features_in_
-        rows = 10 * np.random.default_rng(0).normal(size=(8, d))
-        offset = work(np.zeros((1, d)))[0]
-        slopes = work(np.eye(d)) - offset
+        rows = 10 * np.random.default_rng(0).normal(size=(8, self.n_features_in_))
+        offset = work(np.zeros((1, self.n_features_in_)))[0]
+        slopes = work(np.eye(self.n_features_in_)) - offset
         if not np.allclose(rows @ slopes + offset, work(rows), rtol=1e-6, atol=1e-6 * np.abs(rows).max()):
-            refusal = getattr(
-                ops, "refusal", "cannot be exported as it is; copy it by MLPSurrogate and export the copy"
-            )
+            export = "cannot be exported as it is; copy it by MLPSurrogate and export the copy"
+            refusal = getattr(ops, "refusal", export)
             raise MuteError(f"the map of {type(self).__name__} is not affine, so it {refusal}")
         return slopes, offset
 
     def _read_concept(self, X: NDArray, y: LabelsLike, concept: LabelsLike) -> NDArray:
         """Set `classes_` and return the codes of the labels; for a continuous concept, return numbers (n, m)."""
-        n_rows = len(X)
         if self._continuous():
             self.__dict__.pop("classes_", None)  # from an earlier fit
-            return concept_values(n_rows, y, concept)
-        self._encoder, z = LabelEncoder.fit(concept_of(n_rows, y, concept))
+            return concept_values(len(X), y, concept)
+        self._encoder, z = LabelEncoder.fit(concept_of(len(X), y, concept))
         check_classes(self._encoder, np.bincount(z))
         self.classes_ = self._encoder.as_array()
         return z

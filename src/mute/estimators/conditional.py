@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from mute.errors import MuteError
 from mute.estimators.base import ConceptEstimator
 from mute.estimators.tensors import check_router
-from mute.flow.routing import MAX_ROWS, ClassifierRouter, NetworkRouter, fit_router, stratified_sample, stratified_sizes
+from mute.flow.routing import MAX_ROWS, fit_router, router_of, stratified_sample, stratified_sizes
 from mute.rows.reductions import FirstScan
 from mute.rows.sampling import Samples, sample_ranks
 from mute.rows.sources import refuse_iterator
@@ -29,26 +30,23 @@ class Conditional(ConceptEstimator):
     parameter ``router`` and calls ``_learn_router`` in its fit.
     """
 
-    router_: Classifier
-    routing_: Any
+    router: Classifier = None
 
     def _learn_router(self, X: NDArray, z: NDArray[np.int64]) -> None:
         """Train the router of the settings, if there is one."""
         self.router_, self.routing_ = None, None
-        router = getattr(self, "router", None)
-        if router is not None:
+        if self.router is not None:
             rng = self._generator()
             rows = stratified_sample(z, MAX_ROWS, rng)
-            self.router_, _, self.routing_ = fit_router(router, X[rows], z[rows], self._encoder, rng)
+            self.router_, _, self.routing_ = fit_router(self.router, X[rows], z[rows], self._encoder, rng)
 
     def _learn_router_from(self, rows: ChunkStore, scan: FirstScan) -> None:
         """`_learn_router` for a store of rows."""
         self.router_, self.routing_ = None, None
-        router = getattr(self, "router", None)
-        if router is not None:
+        if self.router is not None:
             rng, counts = self._generator(), scan.class_counts().sum(axis=0)
             some = Samples.fetch(rows, scan, sample_ranks(counts, stratified_sizes(counts, MAX_ROWS), rng))
-            self.router_, _, self.routing_ = fit_router(router, some.x, some.z, self._encoder, rng)
+            self.router_, _, self.routing_ = fit_router(self.router, some.x, some.z, self._encoder, rng)
 
     def _push(self, X: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
         raise NotImplementedError
@@ -58,11 +56,7 @@ class Conditional(ConceptEstimator):
 
     def push_with(self, ops: Ops, x: Value, k: Value) -> Value:
         """`_push` in the operations of `ops` (see `mute.flow.ops`); this default requires affine maps."""
-
-        def work(rows: Value, c: int) -> Value:
-            return self._affine_with(ops, rows, lambda X: self._push(X, np.full(len(X), c)), f"push{c}")
-
-        return ops.by_class(work, x, k, len(self._encoder))
+        return self._by_class_with(ops, x, k, self._push, "push")
 
     def move_with(self, ops: Ops, x: Value, source: Value, target: Value) -> Value:
         """`_move` in the operations of `ops`; this default requires affine maps."""
@@ -75,6 +69,14 @@ class Conditional(ConceptEstimator):
             )
 
         return ops.by_class(work, x, source * n + target, n * n)
+
+    def _by_class_with(self, ops: Ops, x: Value, k: Value, run: Callable[..., NDArray], name: str) -> Value:
+        """``run(X, k)``, affine within each class, in the operations of `ops`."""
+
+        def work(rows: Value, c: int) -> Value:
+            return self._affine_with(ops, rows, lambda X: run(X, np.full(len(X), c)), f"{name}{c}")
+
+        return ops.by_class(work, x, k, len(self._encoder))
 
     def _transform(self, X: NDArray, concept: LabelsLike) -> NDArray[np.floating]:
         return self._push(X, self._class_of(X, concept))
@@ -129,7 +131,7 @@ class Conditional(ConceptEstimator):
     def without_router(self) -> Self:
         """A copy without the router, which requires labels."""
         check_is_fitted(self)
-        bare: Any = copy(self)
+        bare = copy(self)
         bare.router_, bare.routing_, bare.router = None, None, None
         return bare
 
@@ -145,9 +147,7 @@ class Conditional(ConceptEstimator):
         width = getattr(classifier, "n_features_in_", self.n_features_in_)
         if width != self.n_features_in_:
             raise MuteError(f"the router was fitted on {width} columns, but this eraser on {self.n_features_in_}")
-        self.router_ = NetworkRouter.from_classifier(classifier, self._encoder) or ClassifierRouter(
-            classifier, self._encoder
-        )
+        self.router_ = router_of(classifier, self._encoder)
 
     def class_with(self, ops: Ops, x: Value, concept: LabelsLike) -> Value:
         """Encoded class of each row as a tensor: from the true labels, or else from the router."""
@@ -175,13 +175,9 @@ class Invertible(Conditional):
 
     def pull_with(self, ops: Ops, q: Value, k: Value) -> Value:
         """`_pull` in the operations of `ops`; this default requires affine maps."""
+        return self._by_class_with(ops, q, k, self._pull, "pull")
 
-        def work(rows: Value, c: int) -> Value:
-            return self._affine_with(ops, rows, lambda Q: self._pull(Q, np.full(len(Q), c)), f"pull{c}")
-
-        return ops.by_class(work, q, k, len(self._encoder))
-
-    def inverse_transform(self, Q: Any, concept: LabelsLike = None) -> NDArray[np.floating]:
+    def inverse_transform(self, Q: RowsLike, concept: LabelsLike = None) -> NDArray[np.floating]:
         """Undo `transform`; `concept` is the class whose map erased each row.
 
         For routed rows, this is the router's class (`route`), which may differ from the true label.

@@ -16,7 +16,7 @@ def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str]
     For type checkers and editors, the package imports the same names under ``TYPE_CHECKING``.
     """
 
-    def get(name: str) -> Any:
+    def get(name: str) -> Any:  # Any: whatever the name means
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(homes[name]), name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ class Moments:
     Attributes
     ----------
     counts, means : arrays of shape (K,) and (K, D)
-    scatter : None or array of shape (1, D, D) or (K, D, D)
+    scatter : array of shape (0, D, D), (1, D, D) or (K, D, D)
         Sums of squares about the class means.
 
     Examples
@@ -53,9 +53,9 @@ class Moments:
     def __init__(self, n_classes: int, n_features: int, scatter: str | None = None) -> None:
         self.counts = np.zeros(n_classes)
         self.means = np.zeros((n_classes, n_features))
-        matrices = {None: 0, "pooled": 1, "class": n_classes}[scatter]
         self.kind = scatter
-        self.scatter = np.zeros((matrices, n_features, n_features)) if matrices else None
+        matrices = {None: 0, "pooled": 1, "class": n_classes}[scatter]
+        self.scatter = np.zeros((matrices, n_features, n_features))
 
     def add(self, X: NDArray, z: NDArray[np.int64] | None = None) -> None:
         """Add rows of classes `z`, or of class 0 without `z`."""
@@ -73,23 +73,21 @@ class Moments:
         lack = (members @ centred).astype(float)
         # First, because the new means shift the means that the scatter is about.
         self._combine(counts, near + lack)
-        if self.scatter is None:
-            return
         if self.kind == "pooled":
             self.scatter[0] += centred.T @ centred - (lack * counts[:, None]).T @ lack
-            return
-        for k in np.flatnonzero(counts):
-            mine = centred[z == k]
-            self.scatter[k] += mine.T @ mine - counts[k] * np.outer(lack[k], lack[k])
+        elif self.kind == "class":
+            for k in np.flatnonzero(counts):
+                mine = centred[z == k]
+                self.scatter[k] += mine.T @ mine - counts[k] * np.outer(lack[k], lack[k])
 
     def _combine(self, counts: NDArray, means: NDArray) -> None:
         """Merge counts and means, and add the distance of the means to the scatter."""
         total = np.maximum(self.counts + counts, 1)
         gap = means - self.means
         weight = self.counts * counts / total
-        if self.kind == "pooled" and self.scatter is not None:
+        if self.kind == "pooled":
             self.scatter[0] += (gap * weight[:, None]).T @ gap
-        elif self.scatter is not None:
+        elif self.kind == "class":
             for k in np.flatnonzero(weight):
                 self.scatter[k] += weight[k] * np.outer(gap[k], gap[k])
         self.means = self.means + gap * (counts / total)[:, None]
@@ -99,18 +97,14 @@ class Moments:
         """The moments of the rows of both; neither changes."""
         out = self.spread(np.arange(len(self.counts)), len(self.counts))
         out._combine(other.counts, other.means)
-        if out.scatter is not None and other.scatter is not None:
-            out.scatter += other.scatter
+        out.scatter += other.scatter
         return out
 
     def spread(self, places: NDArray[np.int64], n_classes: int) -> Moments:
         """The same moments, with class k renumbered to `places[k]` among `n_classes`."""
         out = Moments(n_classes, self.means.shape[1], self.kind)
         out.counts[places], out.means[places] = self.counts, self.means
-        if self.kind == "pooled" and self.scatter is not None:
-            out.scatter = self.scatter.copy()
-        elif self.scatter is not None and out.scatter is not None:
-            out.scatter[places] = self.scatter
+        out.scatter[places if self.kind == "class" else slice(None)] = self.scatter
         return out
 
     @property
@@ -125,14 +119,12 @@ class Moments:
     @property
     def covariance(self) -> NDArray[np.float64]:
         """Covariance of all rows (divided by n)."""
-        assert self.scatter is not None
         gap = self.means - self.mean
         return (self.scatter.sum(axis=0) + (gap * self.counts[:, None]).T @ gap) / self.n
 
     @property
     def class_covariances(self) -> NDArray[np.float64]:
         """Covariance of each class (divided by its count)."""
-        assert self.kind == "class" and self.scatter is not None
         return self.scatter / self.counts[:, None, None]
 
     @property
@@ -154,8 +146,7 @@ def shrink(S: NDArray[np.float64], n: float) -> NDArray[np.float64]:
     d = len(S)
     trace = np.trace(S)
     spread = (S**2).sum() - trace**2 / d
-    weight = 1 - trace**2 / n / spread if spread > 0 else 0.0
-    weight = min(max(weight, 0.0), 1.0)
+    weight = min(max(1 - trace**2 / n / spread, 0.0), 1.0) if spread > 0 else 0.0
     return weight * S + (1 - weight) * trace / d * np.eye(d)
 
 
@@ -257,19 +248,18 @@ class Streaming(ConceptEstimator):
 
     def _take_in(self, X: NDArray, y: LabelsLike, concept: LabelsLike, first: bool) -> None:
         if self._continuous():
-            new = self._gather(X, concept_values(len(X), y, concept))
-            self.moments_ = new if first else self.moments_.merged(new)
-            return
-        labels = concept_of(len(X), y, concept)
-        known = () if first else self._encoder.classes
-        both = np.empty(len(labels) + len(known), object)
-        both[:] = [*labels, *known]
-        self._encoder, codes = LabelEncoder.fit(both)
-        self.classes_ = self._encoder.as_array()
-        new = self._gather(X, codes[: len(labels)])
-        self.moments_ = new if first else self.moments_.spread(codes[len(labels) :], len(self._encoder)).merged(new)
+            z: NDArray = concept_values(len(X), y, concept)
+            places = np.zeros(1, np.int64)
+        else:
+            known = [] if first else self._encoder.classes
+            labels = np.append(concept_of(len(X), y, concept), np.fromiter(known, object))
+            self._encoder, codes = LabelEncoder.fit(labels)
+            self.classes_ = self._encoder.as_array()
+            z, places = codes[: len(X)], codes[len(X) :]
+        new = self._gather(X, z)
+        self.moments_ = new if first else self.moments_.spread(places, len(new.counts)).merged(new)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NDArray[np.float64]:
         # Python calls this for missing attributes only: after `partial_fit`, the map.
         if name not in type(self)._STORED or "moments_" not in vars(self):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.estimators.registry import HOMES, class_of
 from mute.estimators.state import (
-    arrays_of_flow,
     check_all_finite,
     flow_from,
     labels_from_json,
@@ -31,18 +30,20 @@ from mute.estimators.state import (
     router_state,
 )
 from mute.flow.diagnostics import Diagnostics
+from mute.flow.flow import Flow
 from mute.flow.network import Network
+from mute.flow.routing import RoutingReport
 from mute.flow.stopping import stopping_from_json
 from mute.rows.validation import LabelEncoder
 from mute.storage.container import checksums, read_arrays, reading, text_checksum, write_arrays
-from mute.typing import Classifier, Json
+from mute.typing import Classifier, Json, Method
 
 __all__ = ["FORMAT_VERSION", "Stored", "describe", "load"]
 
 FORMAT_VERSION = 1
 
 _WHAT = "a model written by `save` or `mute fit`"
-_KINDS = ("plain", "arrays", "network", "flow", "router", "diagnostics", "stopping", "origin")
+_KINDS = ("plain", "arrays", "network", "flow", "router", "diagnostics", "stopping")
 
 
 class Stored:
@@ -56,10 +57,10 @@ class Stored:
     - "flow T K D", a `Flow` and its layers, classes and columns;
     - "arrays", a dict of arrays, whose shapes ``_check_restored`` checks;
     - "plain", a value that JSON can express;
-    - "router", "diagnostics", "stopping", and "origin" for `fitted_on_`. Every estimator stores its origin, and its
-      router if it has one. Both are listed only where their order in the file matters.
+    - "router", "diagnostics" and "stopping".
 
-    The name in the file is that of the attribute, unless ``as`` gives another name.
+    The name in the file is that of the attribute, unless ``as`` gives another. Every estimator stores `fitted_on_`, and
+    its router if it has one. Both are listed only where their order in the file matters.
     """
 
     _STORED: ClassVar[dict[str, str]] = {}
@@ -67,7 +68,8 @@ class Stored:
     _LABELLED: ClassVar[bool] = False
     _encoder: LabelEncoder
     fitted_on_: Json
-    routing_: Any
+    router_: Classifier
+    routing_: RoutingReport | None
 
     def save(self, path: str | os.PathLike[str], *, about: Mapping[str, str] | None = None) -> None:
         """Write the fitted estimator to one safetensors file; `mute.load` reads it back.
@@ -85,39 +87,24 @@ class Stored:
 
         check_is_fitted(self)
         tensors, state = self._to_artifact()
-        meta = {
-            "format": "mute",
-            "version": FORMAT_VERSION,
-            "kind": type(self).__name__,
-            "state": state,
-            "provenance": {
-                "mute": mute.__version__,
-                "numpy": np.__version__,
-                "scikit-learn": sklearn.__version__,
-                "python": platform.python_version(),
-                **self.fitted_on_,
-                **(about or {}),
-            },
-            "sha256": checksums(tensors),
-        }
-        described = json.dumps(meta)
+        versions = {"mute": mute.__version__, "numpy": np.__version__, "scikit-learn": sklearn.__version__}
+        provenance = {**versions, "python": platform.python_version(), **self.fitted_on_, **(about or {})}
+        meta = {"format": "mute", "version": FORMAT_VERSION, "kind": type(self).__name__, "state": state}
+        described = json.dumps({**meta, "provenance": provenance, "sha256": checksums(tensors)})
         write_arrays(path, tensors, {"mute": described, "sha256": text_checksum(described)})
 
     @classmethod
     def _declared(cls) -> Iterator[tuple[str, str, str, list[str]]]:
         """Attribute, name in the file, kind and axes of everything that is stored."""
-        stored = cls._STORED if "fitted_on_" in cls._STORED else {"fitted_on_": "origin", **cls._STORED}
-        if hasattr(cls, "route"):
-            stored = {**stored, "router_": "router"}
-        for attribute, said in stored.items():
+        stored = cls._STORED if "fitted_on_" in cls._STORED else {"fitted_on_": "plain as fitted_on", **cls._STORED}
+        for attribute, said in {**stored, **({"router_": "router"} if hasattr(cls, "route") else {})}.items():
             said, _, name = said.partition(" as ")
             kind, *axes = said.split()
             yield attribute, name or attribute, *((kind, axes) if kind in _KINDS else ("array", said.split()))
 
     def _to_artifact(self) -> tuple[dict[str, NDArray], Json]:
         """Arrays and plain state."""
-        tensors: dict[str, NDArray] = {}
-        state: Json = {}
+        tensors, state = dict[str, NDArray](), Json()
         if self._LABELLED:
             state["classes"] = labels_to_json(self._encoder.classes) if hasattr(self, "classes_") else None
         state |= {"parameters": plain_parameters(self), "feature_names": [*getattr(self, "feature_names_in_", ())]}
@@ -126,8 +113,6 @@ class Stored:
             match kind:
                 case "plain":
                     state[name] = value
-                case "origin":
-                    state["fitted_on"] = value
                 case "arrays":
                     state[name] = list(value)
                     tensors |= {f"{name}.{key}": array for key, array in value.items()}
@@ -135,7 +120,7 @@ class Stored:
                     state[name] = len(value)
                     tensors |= value.arrays(name)
                 case "flow":
-                    tensors |= arrays_of_flow(value)
+                    tensors |= {f"flow.{array}": getattr(value, array) for array in Flow.arrays()}
                 case "router":
                     arrays, about = router_state(value, self.routing_)
                     tensors, state = tensors | arrays, state | about
@@ -151,10 +136,11 @@ class Stored:
     @classmethod
     def _from_artifact(cls, tensors: dict[str, NDArray], state: Json) -> Self:
         """The estimator of a file, whose arrays must fit the axes that the class declares."""
-        new: Any = cls(**parameters_from(state["parameters"], marginal="flow_" in cls._STORED))
+        settings = parameters_from(state["parameters"], marginal="flow_" in cls._STORED)
+        new: Any = cls(**settings)  # Any: the attributes of every estimator are set here
         names, sizes = state["feature_names"], dict[str, int]()
-        columns = len(names) or dict(state["fitted_on"]).get("columns")
-        if columns is not None:
+        state = {**state, "fitted_on": dict(state["fitted_on"])}
+        if (columns := len(names) or state["fitted_on"].get("columns")) is not None:
             sizes["D"] = columns
         if cls._LABELLED and not new._continuous():
             new._encoder = labels_from_json(state["classes"])
@@ -170,12 +156,10 @@ class Stored:
 
         # Networks and routers are last, because their checks need the sizes of the other arrays.
         for attribute, name, kind, axes in sorted(cls._declared(), key=lambda one: one[2] in ("network", "router")):
-            value: Any
+            value: Any  # Any: its type depends on the kind
             match kind:
                 case "plain":
                     value = state[name]
-                case "origin":
-                    value = dict(state["fitted_on"])
                 case "arrays":
                     value = {str(key): tensors[f"{name}.{key}"] for key in state[name]}
                     check_all_finite(value)
@@ -186,13 +170,13 @@ class Stored:
                     check_shape("its flow", axes, value.values.shape[:3])
                 case "router":
                     value, new.routing_ = router_from(tensors, state, sizes["D"], sizes["K"])
-                case "diagnostics":
+                case "diagnostics" | "stopping" if state[kind] is None:
                     value = None
-                    if state["diagnostics"] is not None:
-                        sets = tuple(map(str, state["diagnostics"]))
-                        value = Diagnostics.from_arrays(tensors[kind], sets, new._encoder.classes, sizes["T"])
+                case "diagnostics":
+                    sets = tuple(map(str, state["diagnostics"]))
+                    value = Diagnostics.from_arrays(tensors[kind], sets, new._encoder.classes, sizes["T"])
                 case "stopping":
-                    value = None if state["stopping"] is None else stopping_from_json(state["stopping"])
+                    value = stopping_from_json(state["stopping"])
                 case _:
                     value = tensors[name]
                     check_shape(name, axes, value.shape)
@@ -214,7 +198,7 @@ class Stored:
         raise MuteError(f"{type(self).__name__} does not use a router; load it without router=")
 
 
-def load(path: str | os.PathLike[str], *, router: Classifier = None) -> Any:
+def load(path: str | os.PathLike[str], *, router: Classifier = None) -> Method:
     """Read an estimator that `save` wrote.
 
     Parameters

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from mute.errors import MuteError
+from mute.typing import Foreign
 
-__all__ = ["Callback", "ProgressBar", "check_callbacks"]
+__all__ = ["Callback", "ProgressBar"]
 
 # A callback takes the name of the step, the number of finished steps and that of all steps. True stops the fit.
 Callback = Callable[[str, int, int], "bool | None"]
-
-
-def check_callbacks(callbacks: tuple[Any, ...]) -> tuple[Callback, ...]:
-    """Refuse callbacks that are not functions."""
-    for callback in callbacks:
-        if not callable(callback):
-            raise MuteError(
-                f"a callback must be a function (name, done, total), not {callback!r}; for a bar on the terminal use "
-                "mute.ProgressBar()"
-            )
-    return callbacks
 
 
 class ProgressBar:
@@ -45,7 +33,7 @@ class ProgressBar:
     """
 
     def __init__(self) -> None:
-        self._progress: Any = None
+        self._progress: Foreign = None
 
     def __call__(self, name: str, done: int, total: int) -> None:
         from rich.progress import Progress

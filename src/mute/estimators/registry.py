@@ -83,7 +83,7 @@ METHODS: dict[str, Method] = {
 }
 
 
-def class_of(kind: str) -> Any:
+def class_of(kind: str) -> Any:  # Any: the class of an estimator, which this module must not import
     """Class of an estimator by its name."""
     return getattr(import_module(HOMES[kind]), kind)
 
@@ -96,7 +96,7 @@ def method_of(name: str) -> Method:
     return METHODS[short]
 
 
-def make(name: str, **settings: Setting) -> Any:
+def make(name: str, **settings: Setting) -> Any:  # Any: of any class, also scikit-learn's
     """An unfitted estimator from a name such as ``"farm"``, or ``"farm:paper-glove"`` with a preset.
 
     A setting that the class does not have is an error, except for `random_state`, which some methods do not need.
@@ -115,9 +115,8 @@ def make(name: str, **settings: Setting) -> Any:
     known = cls._get_param_names()
     if "random_state" not in known:
         settings.pop("random_state", None)
-    unknown = [key for key in settings if key not in known]
-    if unknown:
-        raise MuteError(f"{method.kind} has no setting {unknown[0]!r}; it has: {', '.join(known)}")
-    preset = name.partition(":")[2]
-    settings = {**method.settings, **settings}
+    for key in settings:
+        if key not in known:
+            raise MuteError(f"{method.kind} has no setting {key!r}; it has: {', '.join(known)}")
+    preset, settings = name.partition(":")[2], {**method.settings, **settings}
     return cls.from_preset(preset, **settings) if preset else cls(**settings)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +10,12 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.flow.flow import Flow
 from mute.flow.marginals import Histogram, Quantile
-from mute.flow.network import Network
-from mute.flow.routing import NetworkRouter, RoutingReport
+from mute.flow.routing import NetworkRouter, Router, RoutingReport
 from mute.rows.threads import for_each, resolve_threads
 from mute.rows.validation import LabelEncoder, check_whole_number, label_array
-from mute.typing import Classifier, Json, Label, Method
+from mute.typing import Json, JsonValue, Label, Method, Setting
 
 __all__ = [
-    "arrays_of_flow",
     "check_all_finite",
     "flow_from",
     "labels_from_json",
@@ -31,23 +27,18 @@ __all__ = [
 ]
 
 
-def labels_to_json(labels: tuple[Any, ...]) -> list[Any]:
+def labels_to_json(labels: tuple[Label, ...]) -> list[JsonValue]:
     """Labels as JSON that keeps their types."""
-    return [_label_to_json(label) for label in labels]
+    for label in labels:
+        if not isinstance(label, str | bool | int | float | tuple | None):
+            raise MuteError(
+                f"the label {label!r} is a {type(label).__name__}, which the file format cannot store; "
+                "use text, numbers, booleans or tuples of them as labels"
+            )
+    return [{"tuple": labels_to_json(label)} if isinstance(label, tuple) else label for label in labels]
 
 
-def _label_to_json(label: Label) -> Any:
-    if isinstance(label, tuple):
-        return {"tuple": labels_to_json(label)}
-    if label is None or isinstance(label, str | bool | int | float):
-        return label
-    raise MuteError(
-        f"the label {label!r} is a {type(label).__name__}, which the file format cannot store; "
-        "use text, numbers, booleans or tuples of them as labels"
-    )
-
-
-def labels_from_json(values: list[Any]) -> LabelEncoder:
+def labels_from_json(values: list[JsonValue]) -> LabelEncoder:
     """The labels of a file; at least two, all distinct."""
     encoder = LabelEncoder([_label_from_json(value) for value in values])
     if len(encoder) < 2 or len(set(encoder.classes)) != len(encoder):
@@ -56,7 +47,7 @@ def labels_from_json(values: list[Any]) -> LabelEncoder:
     return encoder
 
 
-def _label_from_json(value: Any) -> Any:
+def _label_from_json(value: JsonValue) -> Label:
     if isinstance(value, dict):
         return tuple(_label_from_json(part) for part in value["tuple"])
     if isinstance(value, list):
@@ -77,7 +68,7 @@ def plain_parameters(estimator: Method) -> Json:
     return {name: _plain(value) for name, value in settings.items()}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Setting) -> Setting:
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -91,7 +82,7 @@ def parameters_from(settings: Json, *, marginal: bool) -> Json:
     return settings
 
 
-def router_state(router: Classifier, report: RoutingReport | None) -> tuple[dict[str, NDArray], Json]:
+def router_state(router: Router | None, report: RoutingReport | None) -> tuple[dict[str, NDArray], Json]:
     """Arrays and plain state of a router and its report."""
     if router is not None and not isinstance(router, NetworkRouter):
         raise MuteError(
@@ -107,7 +98,7 @@ def router_state(router: Classifier, report: RoutingReport | None) -> tuple[dict
 
 def router_from(
     tensors: dict[str, NDArray], state: Json, d: int, k: int
-) -> tuple[Network | None, RoutingReport | None]:
+) -> tuple[NetworkRouter | None, RoutingReport | None]:
     """The router and the report of a file, for `d` columns and `k` classes."""
     layers, report, router = state["router_layers"], state["routing"], None
     if layers != 0 or type(layers) is not int:
@@ -122,11 +113,6 @@ def check_all_finite(arrays: dict[str, NDArray]) -> None:
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise MuteError(f"{name} has values that are not finite")
-
-
-def arrays_of_flow(flow: Flow) -> dict[str, NDArray]:
-    """The arrays of a flow by their names in a file."""
-    return {f"flow.{name}": getattr(flow, name) for name in Flow.arrays()}
 
 
 def flow_from(tensors: dict[str, NDArray]) -> Flow:
@@ -145,27 +131,18 @@ def flow_from(tensors: dict[str, NDArray]) -> Flow:
     check_all_finite({name: arrays[name] for name in ("center", "scale", "origin", "step")})
     if (arrays["scale"] <= 0).any() or (arrays["step"] <= 0).any():
         raise MuteError("scale and step must be positive")
-    _each_layer(_check_increasing, values)
-    _each_layer(_check_orthogonal, rotations)
+    threads = resolve_threads(None) if rotations.nbytes + values.nbytes > 1 << 20 else 1
+    for_each(lambda part: _check_layers(rotations[part], values[part]), [slice(i, i + 1) for i in range(t)], threads)
     return Flow(**arrays)
 
 
-def _each_layer(check: Callable[[NDArray], None], layers: NDArray) -> None:
-    threads = resolve_threads(None) if layers.nbytes > 1 << 20 else 1
-    for_each(lambda part: check(layers[part]), [slice(t, t + 1) for t in range(len(layers))], threads)
-
-
-def _check_increasing(values: NDArray) -> None:
+def _check_layers(rotations: NDArray, values: NDArray) -> None:
     # Comparisons with NaN are false, and an increasing row between finite ends is finite.
-    ends = np.isfinite(values[..., 0]).all() and np.isfinite(values[..., -1]).all()
-    if not ends or not (values[..., 1:] > values[..., :-1]).all():
+    if not np.isfinite(values[..., [0, -1]]).all() or not (values[..., 1:] > values[..., :-1]).all():
         raise MuteError("a marginal is not strictly increasing")
-
-
-def _check_orthogonal(rotation: NDArray) -> None:
     # Checks R Rᵀ v = v for a random v: it reads the matrix once, and a wrong matrix passes with probability zero.
-    v = np.random.default_rng(0).standard_normal(rotation.shape[1:2]).astype(rotation.dtype)
-    tolerance = 1e-3 if rotation.dtype == np.float32 else 1e-9
+    v = np.random.default_rng(0).standard_normal(rotations.shape[1:2]).astype(rotations.dtype)
+    tolerance = 1e-3 if rotations.dtype == np.float32 else 1e-9
     with np.errstate(all="ignore"):
-        if not np.abs(rotation[0] @ (v @ rotation[0]) - v).max() < tolerance:
+        if not np.abs(rotations @ (v @ rotations)[..., None] - v[:, None]).max() < tolerance:
             raise MuteError("a rotation is not orthogonal")

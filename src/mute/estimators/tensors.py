@@ -7,7 +7,7 @@ operations of `mute.flow.ops`, as they do in exports.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,8 +17,13 @@ from mute.errors import MuteError
 from mute.flow.flow import Flow
 from mute.flow.ops import TorchOps, check_kind, full_precision
 from mute.flow.routing import NetworkRouter
-from mute.rows.validation import check_finite
-from mute.typing import Foreign, Json, Method
+from mute.rows.validation import check_finite, check_width
+from mute.typing import Json, Method, Value
+
+if TYPE_CHECKING:
+    import torch
+
+    from mute.flow.module import FlowModule
 
 __all__ = ["TensorOps", "check_router", "check_tensor", "run_on"]
 
@@ -29,24 +34,24 @@ class TensorOps(TorchOps):
     # The end of the message of an estimator whose map is not affine.
     refusal = "does not run on tensors; give X.cpu().numpy(), or copy it by MLPSurrogate and give tensors to the copy"
 
-    def __init__(self, precision: str, device: Foreign) -> None:
+    def __init__(self, precision: str, device: torch.device) -> None:
         super().__init__(precision)
         self.device = device
         self.known_maps: dict[str, tuple[NDArray, NDArray]] = {}  # coefficients of affine maps
-        self._constants: Json = {}
-        self._modules: dict[int, Any] = {}
+        self._constants: dict[str, torch.Tensor] = {}
+        self._modules: dict[int, FlowModule] = {}
 
-    def array(self, name: str, values: NDArray) -> Any:
+    def array(self, name: str, values: NDArray) -> torch.Tensor:
         if name not in self._constants:
             # Converted on the host, because not every device has float64.
             with self.torch.inference_mode(False):
                 self._constants[name] = super().array(name, values).to(self.device)
         return self._constants[name]
 
-    def codes(self, codes: NDArray[np.int64]) -> Any:
+    def codes(self, codes: NDArray[np.int64]) -> torch.Tensor:
         return self.torch.from_numpy(codes).to(self.device)
 
-    def flow_module(self, flow: Flow) -> Any:
+    def flow_module(self, flow: Flow) -> FlowModule:
         """The flow as a module on this device, which is faster than single operations."""
         from mute.flow.module import FlowModule
 
@@ -54,10 +59,8 @@ class TensorOps(TorchOps):
             self._modules[id(flow)] = FlowModule(flow, dtype=self.precision.name, device=self.device)
         return self._modules[id(flow)]
 
-    def by_class(self, work: Callable[[Any, int], Any], x: Any, k: Any, n_classes: int) -> Any:
-        if n_classes == 1:
-            return work(x, 0)
-        met = self.torch.unique(k).tolist()
+    def by_class(self, work: Callable[[Value, int], Value], x: Value, k: Value, n_classes: int) -> Value:
+        met = self.torch.unique(k).tolist() if n_classes > 1 else [0]
         if len(met) < 2:
             return work(x, met[0] if met else 0)
         mine = [self.torch.nonzero(k == c).flatten() for c in met]
@@ -67,16 +70,15 @@ class TensorOps(TorchOps):
 
 # The constants of each estimator on their devices, and the attributes they were made from. They are not attributes of
 # the estimator, so that copies, clones, pickles and files do not contain them.
-_uploaded: WeakKeyDictionary[Any, tuple[Json, dict[tuple[str, str], TensorOps]]] = WeakKeyDictionary()
+_uploaded: WeakKeyDictionary[Method, tuple[Json, dict[tuple[str, str], TensorOps]]] = WeakKeyDictionary()
 
 
-def _ops_for(estimator: Method, x: Any) -> TensorOps:
+def _ops_for(estimator: Method, x: torch.Tensor) -> TensorOps:
     """The operations of this estimator for the device and precision of `x`."""
     state, by_place = _uploaded.get(estimator, ({}, {}))
     now = vars(estimator)
     if not state or any(now.get(name) is not value for name, value in state.items()):  # fitted or changed since
-        state, by_place = dict(now), {}
-        _uploaded[estimator] = (state, by_place)
+        _, by_place = _uploaded[estimator] = (dict(now), {})
     precision = str(x.dtype).removeprefix("torch.")
     place = (str(x.device), precision)
     if place not in by_place:
@@ -84,7 +86,7 @@ def _ops_for(estimator: Method, x: Any) -> TensorOps:
     return by_place[place]
 
 
-def run_on(estimator: Method, x: Any, work: Callable[[TensorOps, Any], Any]) -> Any:
+def run_on(estimator: Method, x: torch.Tensor, work: Callable[[TensorOps, torch.Tensor], Value]) -> Value:
     """``work(ops, rows)`` in the precision of `x`; half precision is computed in float32 and converted back."""
     import torch
 
@@ -104,7 +106,7 @@ def check_router(estimator: Method) -> None:
         )
 
 
-def check_tensor(estimator: Method, x: Any, name: str) -> None:
+def check_tensor(estimator: Method, x: torch.Tensor, name: str) -> None:
     """Refuse tensors that are not finite rows of a floating type, of the width of the training rows."""
     import torch
 
@@ -116,11 +118,7 @@ def check_tensor(estimator: Method, x: Any, name: str) -> None:
             f"{name} must have two dimensions, rows and columns, not shape {tuple(x.shape)}; use "
             "X.reshape(-1, X.shape[-1]), or mute.torch.intervention.Intervention for hidden states of any shape"
         )
-    if x.shape[1] != estimator.n_features_in_:
-        raise MuteError(
-            f"{name} has {x.shape[1]} features, but {type(estimator).__name__} is expecting "
-            f"{estimator.n_features_in_} features as input"
-        )
+    check_width(x.shape[1], estimator, name)
     if len(x) == 0:
         raise MuteError(f"{name} cannot be used: it has no rows (shape {tuple(x.shape)})")
     rows = x.detach()

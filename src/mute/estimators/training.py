@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from mute.estimators.base import ConceptEstimator
 from mute.estimators.settings import COUNT, COUNT_OR_NONE, FROM_0_BELOW_1, POSITIVE
 from mute.flow.network import Network
 from mute.rows import detect
+from mute.typing import Constraints, Foreign, JsonValue, Setting
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 # Allowed values of the settings that most of these methods have.
-TRAINING: dict[str, list[Any]] = {
+TRAINING: Constraints = {
     "epochs": COUNT,
     "batch_size": COUNT,
     "learning_rate": POSITIVE,
@@ -51,7 +52,7 @@ TRAINING: dict[str, list[Any]] = {
 _LEAST_GAIN = 1e-4
 
 
-def require_torch(method: str) -> Any:
+def require_torch(method: str) -> Foreign:
     """The torch module, or an error that says how to install it."""
     return detect.require_torch(f"fitting {method}")
 
@@ -121,7 +122,7 @@ def descent(
     loss: Callable[..., torch.Tensor],
     optimizer: torch.optim.Optimizer,
     *,
-    schedule: Any = None,
+    schedule: torch.optim.lr_scheduler.LRScheduler | None = None,
     longest: float | None = None,
 ) -> Callable[..., None]:
     """A gradient step for `loss` on one batch; gradients are clipped to the norm `longest`."""
@@ -143,7 +144,7 @@ class GradientTrained(ConceptEstimator):
     """A method that torch trains, with the settings `epochs`, `batch_size` and `patience`."""
 
     epochs: int
-    batch_size: Any
+    batch_size: Setting
     patience: int | None
     history_: list[float]
 
@@ -154,7 +155,7 @@ class GradientTrained(ConceptEstimator):
         modules: Sequence[torch.nn.Module],
         rows: Sequence[torch.Tensor],
         *,
-        epochs: Iterable[Any] | None = None,
+        epochs: Iterable[object] | None = None,
         batch_size: int | None = None,
     ) -> None:
         """Train on shuffled batches until the loss on held-out rows no longer falls; `history_` records this loss.
@@ -205,12 +206,7 @@ class StandardisedNetwork(GradientTrained):
     validation_fraction: float
     device: str
     standardize: bool = True
-    _STORED: ClassVar[dict[str, str]] = {
-        "center_": "D",
-        "scale_": "plain",
-        "network_": "network D",
-        "history_": "plain",
-    }
+    _STORED: ClassVar = {"center_": "D", "scale_": "plain", "network_": "network D", "history_": "plain"}
 
     def _tensors(
         self, X: NDArray, labels: Sequence[NDArray], most_watched: int, rng: np.random.Generator
@@ -230,7 +226,7 @@ class StandardisedNetwork(GradientTrained):
         check_network(self.network_, self.scale_, self.n_features_in_)
 
 
-def check_network(network: Network, scale: Any, n_features: int) -> None:
+def check_network(network: Network, scale: JsonValue, n_features: int) -> None:
     """Refuse a network and a scale of a file that do not fit rows of this width."""
     if network.n_outputs != n_features:
         raise MuteError("its network_ has a different number of outputs than of inputs")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,13 +44,11 @@ class GaussianTransport(Streaming, Invertible):
         self.covariances_ = self._estimate(self.moments_)
         middle = barycentre(self.covariances_, self.moments_.counts / self.moments_.n)
         self.pushes_ = np.array([transport(C, middle) for C in self.covariances_])
-        _check_bijections(self.pushes_)
         self._transports = Transports(self.covariances_, self.pushes_)
 
     def _check_restored(self) -> None:
         if not all(np.allclose(A, A.transpose(0, 2, 1)) for A in (self.covariances_, self.pushes_)):
             raise MuteError("its maps are not symmetric")
-        _check_bijections(self.pushes_)
         self._transports = Transports(self.covariances_, self.pushes_)
 
     def _push(self, X: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
@@ -59,21 +58,19 @@ class GaussianTransport(Streaming, Invertible):
         return by_group(Q, k, lambda i: (self._transports.pulls[i], self.mean_, self.means_[i]))
 
     def _move(self, X: NDArray, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
-        K = len(self.means_)
-
         def pair(p: int) -> tuple[NDArray, NDArray, NDArray]:
-            i, j = divmod(p, K)
+            i, j = divmod(p, len(self.means_))
             return self._transports.between(i, j), self.means_[i], self.means_[j]
 
-        return by_group(X, source * K + target, pair)
+        return by_group(X, source * len(self.means_) + target, pair)
 
 
 class Transports:
     """The K(K - 1) maps between classes, each computed on first use."""
 
     def __init__(self, covariances: NDArray[np.float64], pushes: NDArray[np.float64]) -> None:
-        self._covariances = covariances
-        self._pushes = pushes
+        _check_bijections(pushes)
+        self._covariances, self._pushes = covariances, pushes
         self._pairs: dict[tuple[int, int], NDArray[np.floating]] = {}
 
     @cached_property
@@ -103,7 +100,9 @@ def _check_bijections(maps: NDArray[np.floating]) -> None:
         )
 
 
-def by_group(X: NDArray, groups: NDArray[np.int64], affine: Any) -> NDArray[np.floating]:
+def by_group(
+    X: NDArray, groups: NDArray[np.int64], affine: Callable[[int], tuple[NDArray, NDArray, NDArray]]
+) -> NDArray[np.floating]:
     """Apply x -> A(x - a) + b to the rows of each group, where ``affine(group)`` gives (A, a, b)."""
     out = np.empty_like(X)
     for group in np.unique(groups):

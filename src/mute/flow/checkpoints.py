@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.flow.flow import Flow
+from mute.flow.flow import TABLES, Flow
 from mute.flow.stopping import StoppingRule
 from mute.storage.container import read_arrays, write_arrays
 from mute.storage.files import write_json
@@ -33,13 +33,12 @@ class Checkpoint:
     def __init__(self, folder: str | Path, about: Json, seed: int) -> None:
         if not isinstance(folder, str | os.PathLike):
             raise MuteError(f"resume must be a folder or None, not {folder!r}")
-        self.folder, self.seed = Path(folder), seed
+        self.folder, self.seed, path = Path(folder), seed, Path(folder) / _ABOUT
         about = json.loads(json.dumps(about))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise MuteError(f"cannot keep layers in {folder}: {error.strerror or error}") from error
-        path = self.folder / _ABOUT
         if not path.exists():
             if any(self.folder.iterdir()):
                 raise MuteError(f"{folder} contains other files; give a new or empty folder for the layers")
@@ -85,7 +84,7 @@ class Checkpoint:
                 ) from None
         if not layers:
             return None
-        tables = {n: np.concatenate([a[n] for a in layers]) for n in ("rotations", "origin", "step", "values")}
+        tables = {name: np.concatenate([layer[name] for layer in layers]) for name in TABLES}
         flow = Flow(center=layers[0]["center"], scale=layers[0]["scale"], **tables)
         return flow, layers[0]["support"], state
 
@@ -104,7 +103,4 @@ class Checkpoint:
 
 def _checksum(arrays: dict[str, NDArray]) -> str:
     # One sum over all arrays, as in earlier releases, whose folders can be resumed.
-    total = hashlib.sha256()
-    for name in sorted(arrays):
-        total.update(np.ascontiguousarray(arrays[name]).data)
-    return total.hexdigest()
+    return hashlib.sha256(b"".join(np.ascontiguousarray(arrays[name]).data for name in sorted(arrays))).hexdigest()

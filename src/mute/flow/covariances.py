@@ -7,8 +7,6 @@ size of each difference from the pooled covariance is measured on rows that were
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,7 +15,7 @@ from mute.rows.exact_sums import ExactSum
 from mute.rows.stores import ChunkStore
 from mute.rows.threads import for_each
 
-__all__ = ["LEAST", "FoldScatter", "class_covariances"]
+__all__ = ["LEAST", "class_covariances"]
 
 _Floats = NDArray[np.float64]
 
@@ -63,26 +61,18 @@ class FoldScatter(Reduction):
                 a.merge(b)
 
 
-@dataclass(frozen=True, eq=False)
 class _Moments:
     """Counts (F, K), sums (F, K, d) and products (F, K, d, d) of every fold and class."""
 
-    counts: NDArray[np.int64]
-    first: _Floats
-    second: _Floats
-
-    @classmethod
-    def measure(cls, rows: ChunkStore, n_classes: int, d: int) -> _Moments:
-        counts = np.empty((N_FOLDS, n_classes), np.int64)
-        first, second = np.empty((N_FOLDS, n_classes, d)), np.empty((N_FOLDS, n_classes, d, d))
+    def __init__(self, rows: ChunkStore, n_classes: int, d: int) -> None:
+        self.counts = np.empty((N_FOLDS, n_classes), np.int64)
+        self.first, self.second = np.empty((N_FOLDS, n_classes, d)), np.empty((N_FOLDS, n_classes, d, d))
         group = max(_SUM_BYTES // (24 * N_FOLDS * d * d), 1)
         for start in range(0, n_classes, group):
-            some = range(start, min(start + group, n_classes))
-            sums = rows.reduce(FoldScatter(some, d))
-            part = slice(some.start, some.stop)
-            counts[:, part], first[:, part] = sums.counts, sums.first.value
-            second[:, part] = [[total.value for total in fold] for fold in sums.second]
-        return cls(counts, first, second)
+            part = slice(start, min(start + group, n_classes))
+            sums = rows.reduce(FoldScatter(range(part.start, part.stop), d))
+            self.counts[:, part], self.first[:, part] = sums.counts, sums.first.value
+            self.second[:, part] = [[total.value for total in fold] for fold in sums.second]
 
     def covariance(self, k: int, folds: list[int]) -> _Floats:
         n, total = self.counts[folds, k].sum(), self.first[folds, k].sum(axis=0)
@@ -103,7 +93,7 @@ def class_covariances(rows: ChunkStore, n_classes: int, d: int, n_threads: int =
     With the pooled covariance P, a class covariance C has axes v with :math:`C v = \mu P v`. The shrunk covariance
     keeps the axes, and the share of each :math:`\log \mu` that is signal (see `_signal`).
     """
-    moments, everything = _Moments.measure(rows, n_classes, d), list(range(N_FOLDS))
+    moments, everything = _Moments(rows, n_classes, d), list(range(N_FOLDS))
     pooled = moments.pooled(everything)
     cuts = [[g for g in everything if g != f] for f in everything]
     elsewhere, here = [_whitener(moments.pooled(others)) for others in cuts], [moments.pooled([f]) for f in everything]

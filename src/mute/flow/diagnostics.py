@@ -14,14 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError, missing_extra
 from mute.flow.flow import Flow
-from mute.typing import Json
+from mute.flow.marginals import probit
+from mute.typing import Json, Label
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 __all__ = ["COLUMNS", "Diagnostics", "diagnose", "routing_penalty_1d", "rows_followed"]
 
@@ -81,11 +86,11 @@ class Diagnostics:
 
     figures: NDArray[np.float64]
     sets: tuple[str, ...]
-    classes: tuple[Any, ...]
+    classes: tuple[Label, ...]
 
     @classmethod
     def from_arrays(
-        cls, figures: NDArray[np.float64], sets: tuple[str, ...], classes: tuple[Any, ...], n_layers: int
+        cls, figures: NDArray[np.float64], sets: tuple[str, ...], classes: tuple[Label, ...], n_layers: int
     ) -> Diagnostics:
         """The diagnostics of a file, checked."""
         if figures.shape != (len(sets), n_layers, len(classes), len(COLUMNS)):
@@ -111,7 +116,7 @@ class Diagnostics:
             for label, figures in zip(self.classes, classes, strict=True)
         ]
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pd.DataFrame:
         """The records as a pandas data frame."""
         try:
             import pandas as pd
@@ -128,7 +133,7 @@ class Diagnostics:
             lines.append(f"{r['rows']:<9}{r['layer']:>5}  {r['class']!s:<{width}}{figures}")
         return "\n".join(lines)
 
-    def plot(self, path: str | Path | None = None) -> Any:
+    def plot(self, path: str | Path | None = None) -> Figure:
         """Draw negentropy and routing penalty by layer as a matplotlib figure; save it to `path` if given."""
         try:
             from matplotlib.figure import Figure
@@ -140,14 +145,15 @@ class Diagnostics:
         for s, rows in enumerate(self.sets):
             style = "-" if rows == "train" else "--"
             for k, label in enumerate(self.classes):
-                before = self.column("negentropy", rows)[:, k]
-                after = self.column("negentropy_after", rows)[-1:, k]
-                name = f"{label}, {rows}"
-                left.plot(layers, np.append(before, after), style, color=f"C{k}", label=name, lw=1.8 - 0.4 * s)
-                corrected = self.column("penalty_corrected", rows)[:, k]
-                right.plot(layers[1:], corrected, style, color=f"C{k}", lw=1.8 - 0.4 * s)
+                before, after, printed, corrected = (
+                    self.column(name, rows)[:, k]
+                    for name in ("negentropy", "negentropy_after", "penalty_printed", "penalty_corrected")
+                )
+                look = {"color": f"C{k}", "lw": 1.8 - 0.4 * s}
+                left.plot(layers, np.append(before, after[-1:]), style, label=f"{label}, {rows}", **look)
+                right.plot(layers[1:], corrected, style, **look)
                 if rows == "train":
-                    right.plot(layers[1:], self.column("penalty_printed", rows)[:, k], ":", color=f"C{k}", lw=1.2)
+                    right.plot(layers[1:], printed, ":", color=f"C{k}", lw=1.2)
         left.set(xlabel="layers", ylabel="negentropy (nats)", title="distance from the shared law")
         left.set_yscale("symlog", linthresh=0.1)
         right.set(xlabel="layer", ylabel="nats", title="penalty of wrong routes (dotted: as printed)")
@@ -163,7 +169,7 @@ class Diagnostics:
 def diagnose(
     flow: Flow,
     rows: dict[str, tuple[NDArray, NDArray, NDArray, NDArray]],
-    classes: Sequence[Any],
+    classes: Sequence[Label],
     rng: np.random.Generator,
     n_threads: int | None = None,
 ) -> Diagnostics:
@@ -180,9 +186,8 @@ def diagnose(
             if len(mine) > most:
                 share *= most / len(mine)
                 mine = np.sort(rng.choice(mine, most, replace=False))
-            if len(mine) < 2:
-                continue
-            figures[s, :, k] = _follow(flow, x[mine].astype(np.float64), k, routed[mine], 1 - share, n_threads)
+            if len(mine) >= 2:
+                figures[s, :, k] = _follow(flow, x[mine].astype(np.float64), k, routed[mine], 1 - share, n_threads)
     return Diagnostics(figures, tuple(rows), tuple(classes))
 
 
@@ -195,8 +200,7 @@ def _follow(
     flow: Flow, x: NDArray, k: int, routed: NDArray, chance: float, n_threads: int | None
 ) -> NDArray[np.float64]:
     """Figures (T, len(COLUMNS)) of the rows of class `k`; for `chance` see `_negentropy`."""
-    out = np.empty((flow.n_layers, len(COLUMNS)))
-    wrong = routed != k
+    out, wrong = np.empty((flow.n_layers, len(COLUMNS))), routed != k
     error = float(wrong.mean())
     route_entropy = _entropy(np.bincount(routed, minlength=flow.n_classes) / len(routed))
     ceiling = _entropy(np.array([error, 1 - error])) + error * np.log(max(flow.n_classes - 1, 1))
@@ -205,17 +209,16 @@ def _follow(
         layer = flow.layers(t, t + 1)
         own, own_density = _with_log_density(layer, now, k, n_threads)
         ideal = float(np.mean(own_density + 0.5 * (now**2).sum(axis=1)))
-        moved, printed, worst = own, 0.0, 0.0
+        moved, printed, worst, entropy = own, 0.0, 0.0, 0.0
         if wrong.any():
             moved = own.copy()
             moved[wrong], other = _with_log_density(layer, now[wrong], routed[wrong], n_threads)
             ratio = own_density[wrong] - other
             printed, worst = float(ratio.sum() / len(x)), float(error * max(ratio.max(), 0.0))
-        entropy = _routing_entropy(layer, moved, k, routed, route_entropy, n_threads) if wrong.any() else 0.0
-        now = moved
-        after = _negentropy(now, chance)
+            entropy = _routing_entropy(layer, moved, k, routed, route_entropy, n_threads)
+        after = _negentropy(moved, chance)
         out[t] = before, after, ideal, error, printed, entropy, printed + entropy, worst + ceiling
-        before = after
+        now, before = moved, after
     return out
 
 
@@ -269,11 +272,7 @@ def _negentropy(x: NDArray[np.float64], chance: float) -> float:
     from scipy.stats import differential_entropy
 
     n, d = x.shape
-    if n < 2 * d or n < 8:
-        return float("nan")
-    spread = x.std(axis=0)
-    flat = spread <= 1e-9 * np.abs(x).max()
-    if flat.any():
+    if n < 2 * d or n < 8 or (x.std(axis=0) <= 1e-9 * np.abs(x).max()).any():
         return float("nan")
     with np.errstate(divide="ignore"):  # an atom has infinite negentropy
         entropy = differential_entropy(x, axis=0, method="ebrahimi")
@@ -293,24 +292,11 @@ def _entropy(p: NDArray) -> float:
 def routing_penalty_1d(
     densities: Sequence[Callable[[NDArray], NDArray]], route: Callable[[NDArray], NDArray], k: int, grid: NDArray
 ) -> dict[str, float]:
-    """The exact penalty of misrouting for one layer in one dimension, by quadrature.
+    """The exact penalty of misrouting class `k` for one layer in one dimension, by quadrature.
 
-    Parameters
-    ----------
-    densities : sequence of K functions
-        Density of each class.
-    route : function
-        The class whose map a point takes.
-    k : int
-        The class whose penalty is computed.
-    grid : array
-        A fine uniform grid that covers all classes.
-
-    Returns
-    -------
-    dict
-        ``error``, ``printed`` (the paper's formula), ``entropy`` (H(route | output)), ``corrected`` (their sum) and
-        ``true``: the negentropy of the routed output, computed from its density.
+    `densities` are those of the K classes, ``route(x)`` is the class whose map x takes, and `grid` is fine, uniform and
+    covers all classes. The result has the keys ``error``, ``printed`` (the paper's formula), ``entropy`` (H(route |
+    output)), ``corrected`` (their sum) and ``true``: the negentropy of the routed output, computed from its density.
 
     Examples
     --------
@@ -321,36 +307,24 @@ def routing_penalty_1d(
     >>> {name: round(value, 4) for name, value in parts.items()}
     {'error': 0.1587, 'printed': -0.1666, 'entropy': 0.3488, 'corrected': 0.1822, 'true': 0.1822}
     """
-    from scipy.special import ndtri
     from scipy.stats import norm
 
-    step = grid[1] - grid[0]
-    p = [density(grid) for density in densities]
-    routes = route(grid)
+    step, p, routes = grid[1] - grid[0], [density(grid) for density in densities], route(grid)
     printed = float(sum((p[k] * np.log(p[k] / p[j]))[routes == j].sum() for j in range(len(p))) * step)
     y = np.linspace(-6, 6, len(grid))
     joint = np.zeros((len(p), len(y)))
-    for j, density in enumerate(p):
-        below = np.cumsum(density) * step - 0.5 * density * step
-        above = np.cumsum(density[::-1])[::-1] * step - 0.5 * density * step
-        with np.errstate(invalid="ignore", divide="ignore"):
-            image = np.where(below < above, ndtri(below), -ndtri(above))
-        inside = np.isfinite(image)
-        source = np.interp(y, image[inside], grid[inside])
-        # Change of variables: the density of the output along route j.
-        slope = np.interp(source, grid, density) / norm.pdf(y)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            joint[j] = np.where(route(source) == j, np.interp(source, grid, p[k]) / slope, 0.0)
-    total = joint.sum(axis=0)
-    dy = y[1] - y[0]
     with np.errstate(invalid="ignore", divide="ignore"):
-        entropy = -np.where(joint > 0, joint * np.log(joint / total), 0.0).sum() * dy
-        true = np.where(total > 0, total * (np.log(total) - norm.logpdf(y)), 0.0).sum() * dy
+        for j, density in enumerate(p):
+            below = np.cumsum(density) * step - 0.5 * density * step
+            above = np.cumsum(density[::-1])[::-1] * step - 0.5 * density * step
+            image = probit(below, above)
+            inside = np.isfinite(image)
+            source = np.interp(y, image[inside], grid[inside])
+            # Change of variables: the density of the output along route j.
+            slope = np.interp(source, grid, density) / norm.pdf(y)
+            joint[j] = np.where(route(source) == j, np.interp(source, grid, p[k]) / slope, 0.0)
+        total, dy = joint.sum(axis=0), y[1] - y[0]
+        entropy = float(-np.where(joint > 0, joint * np.log(joint / total), 0.0).sum() * dy)
+        true = float(np.where(total > 0, total * (np.log(total) - norm.logpdf(y)), 0.0).sum() * dy)
     error = float(p[k][routes != k].sum() * step)
-    return {
-        "error": error,
-        "printed": printed,
-        "entropy": float(entropy),
-        "corrected": printed + float(entropy),
-        "true": float(true),
-    }
+    return {"error": error, "printed": printed, "entropy": entropy, "corrected": printed + entropy, "true": true}

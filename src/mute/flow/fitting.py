@@ -63,10 +63,9 @@ class FlowFitter:
         columns = rows.reduce(ColumnMoments(scan.low, scan.high, routes.held_out))
         self.center = columns.center
         self.scale = _entrance_scale(columns.spread, self.center)
-        self.counts = scan.class_counts().sum(axis=0)
-        held = routes.held_out_classes
-        self.counts = self.counts - np.bincount(held, minlength=len(self.counts))
-        n_classes = len(self.counts)
+        counts = scan.class_counts().sum(axis=0)
+        n_classes = len(counts)
+        self.counts = counts - np.bincount(routes.held_out_classes, minlength=n_classes)
         rows.map(Enter(self.center.astype(dtype), self.scale.astype(dtype), n_classes, routes))
         self.n_layers = 0
         # One array for all layers, so that the flow consists of views; pages that are never written take no memory.
@@ -108,8 +107,7 @@ class FlowFitter:
             stop = after_layer(t)
             if new and rule is not None:
                 rule.observe(self.layer(t), shrunk, held_out, self._rng, last=stop)
-            if rule is not None and t + 1 == self.n_layers and rule.done():
-                stop = True
+            stop |= rule is not None and t + 1 == self.n_layers and rule.done()
             if new and checkpoint is not None:
                 checkpoint.write(t, self.layer(t), self.support, self._rng, rule)
             if stop:
@@ -129,14 +127,13 @@ class FlowFitter:
         return shrunk
 
     def _gaussianize(self, t: int) -> Shrunk | None:
-        rows, first, d = self._rows, self._shrinkage and t == 0, self._alive
+        rows, first, d, shrunk = self._rows, self._shrinkage and t == 0, self._alive, None
         classes = tuple(range(self.n_classes)) if first else self._rotation.classes(t, self.n_classes)
         scatter = rows.reduce(Scatter(classes, self.counts, rows.n_features))
         self._turn(t, principal_axes(scatter.within) if first else self._rotation.axes(t, scatter, rows, d, self._rng))
         spread = rows.reduce(Spread(scatter.means @ self._rotations[t], self.counts))
         if t == 0:
             self.support[:] = spread.low, spread.high
-        shrunk = None
         if self._shrinkage and isinstance(self._marginal, Quantile):
             shrunk = fit_shrunk_marginals(rows, spread, self._marginal, d, share_spreads=first, n_threads=self._threads)
             self._fill(t, shrunk.origin, shrunk.step, shrunk.values)
@@ -178,28 +175,22 @@ class FlowFitter:
             return rule
         if self._shrinkage and 1 < kept[0].n_layers <= self.n_classes:  # the whitening layers are made together
             kept = checkpoint.read(1) or kept
-        flow, support, state = kept
-        self._take(flow, support)
-        self._rng.bit_generator.state = state["random"]
-        if state["stopping"] is None:
-            return rule
-        if len(held_out.x):
-            held_out.x = flow.push(held_out.x, held_out.route, n_threads=held_out.n_threads)
-        return stopping_from_json(state["stopping"])
-
-    def _take(self, flow: Flow, support: NDArray[np.float64]) -> None:
-        """Start from layers that an earlier run fitted on the same rows."""
-        n = flow.n_layers
-        for ours, theirs in ((self._rotations, flow.rotations), (self._origin, flow.origin)):
-            ours[:n] = theirs
-        self._step[:n], self._values[:n], self.support[:] = flow.step, flow.values, support
+        flow, self.support[:], state = kept
+        self.n_layers = n = flow.n_layers
+        self._rotations[:n], self._origin[:n] = flow.rotations, flow.origin
+        self._step[:n], self._values[:n] = flow.step, flow.values
         for t in range(n):
             self._rows.map(Rotate(self._rotations[t]))
             if t == 0 and self._shrinkage:
                 means = np.zeros((self.n_classes, self._rows.n_features))
                 self._alive = _n_alive(self._rows.reduce(Spread(means, self.counts)), self._rows.dtype)
             self._rows.map(ApplyMarginals(self._origin[t], self._step[t], self._values[t]))
-        self.n_layers = n
+        self._rng.bit_generator.state = state["random"]
+        if state["stopping"] is None:
+            return rule
+        if len(held_out.x):
+            held_out.x = flow.push(held_out.x, held_out.route, n_threads=held_out.n_threads)
+        return stopping_from_json(state["stopping"])
 
     def layer(self, t: int) -> Flow:
         """Layer `t` as a flow."""

@@ -8,16 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.rows.detect import require_torch
 from mute.rows.threads import for_each, resolve_threads
-from mute.typing import Foreign, Ops, Value
+from mute.typing import Ops, Value
 
-__all__ = ["BLOCK_ROWS", "Flow", "separate_knots"]
+if TYPE_CHECKING:
+    import torch
+
+    from mute.flow.module import FlowModule
+
+__all__ = ["BLOCK_ROWS", "TABLES", "Flow", "separate_knots"]
+
+# The arrays of a flow that have one entry for each layer.
+TABLES = ("rotations", "origin", "step", "values")
 
 # Rows of a block. Larger blocks do not fit twice into the second- and third-level caches. With smaller blocks the
 # matrix products are slower and each layer's tables are read more often.
@@ -88,7 +96,7 @@ class Flow:
     @staticmethod
     def arrays() -> tuple[str, ...]:
         """Names of the arrays that make up a flow."""
-        return ("center", "scale", "rotations", "origin", "step", "values")
+        return ("center", "scale", *TABLES)
 
     @property
     def n_layers(self) -> int:
@@ -114,7 +122,7 @@ class Flow:
 
     def layers(self, start: int, stop: int) -> Flow:
         """The layers from `start` to `stop` as a new flow (views, no copy)."""
-        tables = {name: getattr(self, name)[start:stop] for name in ("rotations", "origin", "step", "values")}
+        tables = {name: getattr(self, name)[start:stop] for name in TABLES}
         if start > 0:
             tables |= {"center": np.zeros_like(self.center), "scale": np.ones_like(self.scale)}
         return replace(self, **tables)
@@ -123,14 +131,11 @@ class Flow:
         """This flow followed by the layers of `other`, which must have neither center nor scale."""
         if other.center.any() or (other.scale != 1).any():
             raise ValueError("the second flow must have center 0 and scale 1")
-        tables = ("rotations", "origin", "step", "values")
-        return replace(self, **{name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in tables})
+        return replace(self, **{name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in TABLES})
 
     def astype(self, dtype: np.typing.DTypeLike) -> Flow:
         """The same flow for rows of another precision."""
-        if np.dtype(dtype) == self.dtype:
-            return self
-        return self._other_precision
+        return self if np.dtype(dtype) == self.dtype else self._other_precision
 
     @cached_property
     def _other_precision(self) -> Flow:
@@ -180,10 +185,9 @@ class Flow:
             _push_block(flow, buffers, rows, bounds, labels, sums)
             logdet[rows] = sums
 
-        q = self.astype(x.dtype)._run(x, k, work, n_threads, None)
-        return q, logdet
+        return self.astype(x.dtype)._run(x, k, work, n_threads, None), logdet
 
-    def to_torch(self, *, dtype: str | None = None, device: Foreign = None) -> Any:
+    def to_torch(self, *, dtype: str | None = None, device: torch.device | str | None = None) -> FlowModule:
         """The flow as a `mute.flow.module.FlowModule`, a torch module with `push` and `pull` of tensors."""
         require_torch("a flow as a module")
         from mute.flow.module import FlowModule
@@ -227,7 +231,7 @@ class Flow:
         _, n_classes, d, m = self.values.shape
         return ops.take(ops.array("starts", np.arange(n_classes * d).reshape(n_classes, d) * m), k)
 
-    def _layer_with(self, ops: Ops, t: int, k: Value) -> tuple[Any, Any, Any, Any]:
+    def _layer_with(self, ops: Ops, t: int, k: Value) -> tuple[Value, Value, Value, Value]:
         """Flattened values of a layer, origin and step of each row, and the rotation."""
         table = ops.array(f"layer{t}_values", self.values[t].reshape(-1))
         origin, step = (ops.take(ops.array(f"layer{t}_{n}", getattr(self, n)[t]), k) for n in ("origin", "step"))
@@ -247,10 +251,9 @@ class Flow:
             order = np.argsort(k[part], kind="stable")
             labels, counts = np.unique(k[part], return_counts=True)
             rows = part.start + order
-            buffers = _Buffers(self.n_features, len(rows), self.dtype)
-            buffers.fill(x[rows])
+            buffers = _Buffers(x[rows].astype(self.dtype, copy=False))
             work(self, buffers, rows, np.append(0, np.cumsum(counts)), labels)
-            result[rows] = buffers.rows()
+            result[rows] = buffers.now[:, : len(rows)].T
 
         for_each(run, [slice(start, min(start + size, n)) for start in range(0, n, size)], threads)
         return result
@@ -259,17 +262,11 @@ class Flow:
 class _Buffers:
     """Two feature-major blocks, used in turn, so that no layer allocates memory."""
 
-    def __init__(self, n_features: int, n_rows: int, dtype: np.dtype) -> None:
-        padded = -(-n_rows // _ROW_MULTIPLE) * _ROW_MULTIPLE
-        self.n_rows = n_rows
-        self.now = np.zeros((n_features, padded), dtype)
-        self.other = np.empty((n_features, padded), dtype)
-
-    def fill(self, x: NDArray) -> None:
-        self.now[:, : self.n_rows] = x.T
-
-    def rows(self) -> NDArray:
-        return self.now[:, : self.n_rows].T
+    def __init__(self, x: NDArray) -> None:
+        n, d = x.shape
+        self.now = np.zeros((d, n + -n % _ROW_MULTIPLE), x.dtype)
+        self.now[:, :n] = x.T
+        self.other = np.empty_like(self.now)
 
     def multiply(self, matrix: NDArray) -> None:
         np.matmul(matrix, self.now, out=self.other)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ __all__ = [
     "gaussian_of",
     "make_marginal",
     "over_columns",
+    "probit",
 ]
 
 _Floats = NDArray[np.float64]
@@ -70,8 +70,8 @@ class Summary:
     flat: NDArray[np.bool_]
 
     def part(self, columns: slice) -> Summary:
-        low, high, mean, std = (a[:, columns] for a in (self.low, self.high, self.mean, self.std))
-        return Summary(self.n, low, high, mean, std, self.flat[:, columns])
+        tables = {name: table[:, columns] for name, table in vars(self).items() if name != "n"}
+        return Summary(self.n, **tables)
 
 
 @dataclass(frozen=True)
@@ -141,16 +141,15 @@ class Histogram:
         from mute.rows import kernels
 
         # The grid ends at the extremes, so rounding may put them just outside.
-        inner = counts[..., 1:-1].copy()
-        inner[..., 0] += counts[..., 0]
-        inner[..., -1] += counts[..., -1]
-        counts = inner
+        first, last, counts = counts[..., 0], counts[..., -1], counts[..., 1:-1].copy()
+        counts[..., 0] += first
+        counts[..., -1] += last
         mass = counts / summary.n[..., None]
         if self.floor == "add":
             mass = mass * (1 - self.bins * self.alpha) + self.alpha
         below, above = np.cumsum(mass, axis=-1), np.cumsum(mass[..., ::-1], axis=-1)[..., ::-1]
         values = np.empty((*mass.shape[:-1], self.n_values))
-        values[..., 1:-1] = _probit(below[..., :-1], above[..., 1:])
+        values[..., 1:-1] = probit(below[..., :-1], above[..., 1:])
         # The spread of the middle, from -1.5 to 1.5 standard deviations of a Gaussian.
         middle = ((below < 0.9332).sum(axis=-1) - (below < 0.0668).sum(axis=-1) + 1) * width / 3
         tail = width / np.where(summary.flat, summary.std, np.minimum(summary.std, TAIL_EXCESS * middle))
@@ -230,14 +229,12 @@ class Quantile:
         from mute.rows import kernels
 
         k, d, _ = counts.shape
-        origin, step = np.empty((k, d)), np.empty((k, d))
-        values = np.empty((k, d, self.n_values))
+        origin, step, values = np.empty((k, d)), np.empty((k, d)), np.empty((k, d, self.n_values))
         for c, n in enumerate(summary.n[:, 0]):
             m, one = self.n_knots(int(n)), slice(c, c + 1)
             q, probits = np.empty((1, d, m)), self.probits(m)
             kernels.quantiles(counts[one], low[one], width[one], q)
-            mean, spread = gaussian_of(q, probits)
-            std = summary.std[one]
+            (mean, spread), std = gaussian_of(q, probits), summary.std[one]
             # If all quantiles coincide, they do not determine the spread.
             straight = summary.flat[one] | ~(q[..., -1] - q[..., 0] > THIN * std)
             mean, spread = np.where(straight, summary.mean[one], mean), np.where(straight, std, spread)
@@ -252,7 +249,7 @@ class Quantile:
     def probits(knots: int) -> _Floats:
         """The normal quantiles at equal steps of probability."""
         levels = (np.arange(knots) + 0.5) / knots
-        return _probit(levels, 1 - levels)
+        return probit(levels, 1 - levels)
 
 
 def gaussian_of(q: _Floats, probits: _Floats) -> tuple[_Floats, _Floats]:
@@ -260,16 +257,14 @@ def gaussian_of(q: _Floats, probits: _Floats) -> tuple[_Floats, _Floats]:
     return q.mean(axis=-1), q @ (probits / (probits**2).sum())
 
 
-_NAMED: dict[str, Callable[[], Histogram | Quantile]] = {"quantile": Quantile, "histogram": Histogram}
-
-
 def make_marginal(marginal: str | Histogram | Quantile) -> Histogram | Quantile:
     """Resolve the name of a marginal."""
     if isinstance(marginal, Histogram | Quantile):
         return marginal
-    if not isinstance(marginal, str) or marginal not in _NAMED:
-        raise MuteError(f"marginal must be one of {sorted(_NAMED)}, a Histogram or a Quantile, not {marginal!r}")
-    return _NAMED[marginal]()
+    named = {"histogram": Histogram, "quantile": Quantile}
+    if not isinstance(marginal, str) or marginal not in named:
+        raise MuteError(f"marginal must be one of {[*named]}, a Histogram or a Quantile, not {marginal!r}")
+    return named[marginal]()
 
 
 def fit_marginals(
@@ -311,14 +306,10 @@ def over_columns(
         if knots is not None:
             low, width = _narrow(rows, chosen, low, width, counts, 0.5 / np.array(knots))
 
-        of_columns = partial(_work_on_part, work, first, low, width, counts)
-        for_each(of_columns, [slice(s, min(s + 32, len(chosen))) for s in range(0, len(chosen), 32)], n_threads)
+        def of_part(part: slice, start: int = first, tables: tuple[NDArray, ...] = (low, width, counts)) -> None:
+            work(slice(start + part.start, start + part.stop), *(table[:, part] for table in tables))
 
-
-def _work_on_part(
-    work: Callable, first: int, low: _Floats, width: _Floats, counts: NDArray[np.int64], part: slice
-) -> None:
-    work(slice(first + part.start, first + part.stop), low[:, part], width[:, part], counts[:, part])
+        for_each(of_part, [slice(s, min(s + 32, len(chosen))) for s in range(0, len(chosen), 32)], n_threads)
 
 
 def _narrow(
@@ -339,9 +330,8 @@ def _narrow(
         low = np.where(narrow, low + width * (first - 1), low)
         width = np.where(narrow, width * (last - first + 1) / bins, width)
         again = np.flatnonzero(narrow.any(axis=0))
-        counts[:, again] = rows.reduce(
-            Histograms(columns[again], low[:, again], width[:, again], bins, rows.n_rows)
-        ).counts
+        recount = Histograms(columns[again], low[:, again], width[:, again], bins, rows.n_rows)
+        counts[:, again] = rows.reduce(recount).counts
     return low, width
 
 
@@ -368,7 +358,7 @@ def borrowed_spreads(
     return flat, np.where(flat, np.where(crowded, main, borrowed), std)
 
 
-def _probit(below: _Floats, above: _Floats) -> _Floats:
+def probit(below: _Floats, above: _Floats) -> _Floats:
     """The normal quantile, from the smaller tail, so that both ends have the same resolution."""
     from scipy.special import ndtri
 

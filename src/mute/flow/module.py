@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from mute.errors import MuteError
 from mute.flow.flow import Flow
 from mute.flow.ops import check_kind, full_precision
 from mute.rows.threads import for_each
-from mute.typing import Foreign, Json, Setting
+from mute.typing import Json, Setting
 
 __all__ = ["FlowModule"]
 
@@ -67,7 +66,7 @@ class FlowModule(nn.Module):
     step: Tensor
     values: Tensor
 
-    def __init__(self, flow: Flow, *, dtype: str | None = None, device: Foreign = None) -> None:
+    def __init__(self, flow: Flow, *, dtype: str | None = None, device: torch.device | str | None = None) -> None:
         super().__init__()
         dtype = flow.dtype.name if dtype is None else str(dtype).removeprefix("torch.")
         if dtype not in ("float32", "float64"):
@@ -82,13 +81,11 @@ class FlowModule(nn.Module):
                 self.register_buffer(name, torch.from_numpy(np.array(getattr(flow, name))).to(place))
         self._forget()
 
-    def forward(self, x: Tensor, k: int | Tensor) -> Tensor:
-        """`push`."""
-        return self.push(x, k)
-
     def push(self, x: Tensor, k: int | Tensor) -> Tensor:
         """Map states (..., D) of class `k` to the shared law; `k` is one encoded class, or a tensor of them (...)."""
         return self._run(x, k, self._push_block)
+
+    forward = push
 
     def pull(self, q: Tensor, k: int | Tensor) -> Tensor:
         """Undo `push` for class `k`."""
@@ -118,13 +115,14 @@ class FlowModule(nn.Module):
         with full_precision(x.device.type):
             return self._by_class(rows, k, x.shape[:-1], finite_only).reshape(x.shape).to(x.dtype)
 
-    def _by_class(self, x: Tensor, k: int | Tensor, shape: Any, work: Callable[[Tensor, int], Tensor]) -> Tensor:
+    def _by_class(self, x: Tensor, k: int | Tensor, shape: torch.Size, work: Callable[[Tensor, int], Tensor]) -> Tensor:
         most = _BLOCK_CPU if x.device.type == "cpu" else _BLOCK_ELSEWHERE
         size = max(most // x.shape[1], _FEWEST_ROWS)
         if not isinstance(k, Tensor) or k.ndim == 0:
             k = int(k)
             self._check_codes(k, k)
-            return _run_parts(lambda part: work(part, k), x.split(size))
+            blocks = x.split(size)
+            return _run_parts(lambda i: work(blocks[i], k), len(blocks))
         if k.shape != shape or k.dtype.is_floating_point:
             raise MuteError(f"k must have one whole number for each state, shape {tuple(shape)}, not {tuple(k.shape)}")
         labels, counts = torch.unique(k, return_counts=True)
@@ -136,7 +134,7 @@ class FlowModule(nn.Module):
         order = torch.argsort(k.reshape(-1), stable=True)
         groups = zip(order.split(counts.tolist()), classes, strict=True)
         parts = [(rows, c) for mine, c in groups for rows in mine.split(size)]
-        return _run_parts(lambda part: work(x[part[0]], part[1]), parts)[torch.argsort(order)]
+        return _run_parts(lambda i: work(x[parts[i][0]], parts[i][1]), len(parts))[torch.argsort(order)]
 
     def _check_codes(self, least: int, most: int) -> None:
         if least < 0 or most >= self.values.shape[1]:
@@ -202,7 +200,7 @@ class FlowModule(nn.Module):
         self._known_lines: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         self._known_guides: dict[tuple[int, int], Tensor] = {}
 
-    def _load_from_state_dict(self, *given: Any, **more: Setting) -> None:
+    def _load_from_state_dict(self, *given: Setting, **more: Setting) -> None:
         super()._load_from_state_dict(*given, **more)
         self._forget()
 
@@ -233,25 +231,25 @@ def _bisect(values: Tensor, row: Tensor, y: Tensor) -> Tensor:
     return j
 
 
-def _run_parts(work: Callable[[Any], Tensor], parts: Sequence[Any]) -> Tensor:
-    """Run `work` on each part, and concatenate the results (D, n) as rows.
+def _run_parts(work: Callable[[int], Tensor], n: int) -> Tensor:
+    """Run `work` on each of `n` parts, and concatenate the results (D, m) as rows.
 
     On the CPU, parts run in parallel with one thread each. Torch's own threads would synchronise after every operation,
     which takes longer than the operations on a busy machine.
     """
-    out: list[Tensor] = [torch.empty(0)] * len(parts)
+    out = [torch.empty(0)] * n
     total, inference, gradients = torch.get_num_threads(), torch.is_inference_mode_enabled(), torch.is_grad_enabled()
-    side_by_side = len(parts) > 1 and total > 1
+    side_by_side = n > 1 and total > 1
 
     def run(place: slice) -> None:
         if side_by_side:
             torch.set_num_threads(1)
         # Torch's modes are local to a thread.
         with torch.inference_mode(inference), torch.set_grad_enabled(gradients):
-            out[place.start] = work(parts[place.start])
+            out[place.start] = work(place.start)
 
     try:
-        for_each(run, [slice(i, i + 1) for i in range(len(parts))], total)
+        for_each(run, [slice(i, i + 1) for i in range(n)], total)
     finally:
         if side_by_side:
             torch.set_num_threads(total)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.typing import Foreign, Ops, Value
+from mute.flow.ops import NumpyOps
+from mute.typing import Foreign, JsonValue, Ops, Value
 
 __all__ = ["Network"]
 
@@ -26,8 +27,7 @@ class Network:
     """
 
     def __init__(self, weights: list[NDArray], biases: list[NDArray]) -> None:
-        self.weights = weights
-        self.biases = biases
+        self.weights, self.biases = weights, biases
 
     @classmethod
     def from_torch(cls, module: Foreign) -> Network:
@@ -45,12 +45,11 @@ class Network:
         }
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray], name: str, n_layers: Any, n_features: int) -> Network:
+    def from_arrays(cls, arrays: dict[str, NDArray], name: str, n_layers: JsonValue, n_features: int) -> Self:
         """The network of a file, checked."""
         if type(n_layers) is not int or n_layers < 1:
             raise MuteError(f"its {name} cannot have {n_layers!r} layers")
-        weights = [arrays[f"{name}.{i}.weight"] for i in range(n_layers)]
-        biases = [arrays[f"{name}.{i}.bias"] for i in range(n_layers)]
+        weights, biases = ([arrays[f"{name}.{i}.{part}"] for i in range(n_layers)] for part in ("weight", "bias"))
         width = n_features
         for w, b in zip(weights, biases, strict=True):
             if w.ndim != 2 or w.shape[0] != width or b.shape != w.shape[1:]:
@@ -76,19 +75,11 @@ class Network:
 
     def __call__(self, X: NDArray) -> NDArray[np.floating]:
         """Outputs of shape (n, out), in the precision of `X`."""
-        out = np.empty((len(X), self.n_outputs), X.dtype)
-        layers = [
-            (w.astype(X.dtype, copy=False), b.astype(X.dtype, copy=False))
-            for w, b in zip(self.weights, self.biases, strict=True)
-        ]
+        out, ops = np.empty((len(X), self.n_outputs), X.dtype), NumpyOps(X.dtype)
         for start in range(0, len(X), _BLOCK):
             h = X[start : start + _BLOCK]
             n = len(h)
             # Padded, so that BLAS takes the same path for few rows as for many.
             h = np.concatenate([h, np.zeros((-n % 16, h.shape[1]), h.dtype)]) if n % 16 else h
-            for i, (w, b) in enumerate(layers):
-                h = h @ w + b
-                if i < len(layers) - 1:
-                    np.maximum(h, 0, out=h)
-            out[start : start + n] = h[:n]
+            out[start : start + n] = self.run_with(ops, h, "")[:n]
         return out

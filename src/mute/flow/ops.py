@@ -47,10 +47,12 @@ def in_blocks(
 
 
 class NumpyOps:
-    """Computes with numpy, in float32 or float64. Some methods overwrite their argument."""
+    """The operations of the maps that run by numpy, in float32 or float64. Some overwrite their argument."""
+
+    exp, where = staticmethod(np.exp), staticmethod(np.where)
 
     def __init__(self, precision: np.typing.DTypeLike) -> None:
-        self.precision: Any = np.dtype(precision)
+        self.precision: np.dtype[Any] = np.dtype(precision)
 
     def array(self, name: str, values: NDArray) -> Value:
         """A constant; one name always has the same values."""
@@ -73,35 +75,11 @@ class NumpyOps:
     def tanh(self, x: Value) -> Value:
         return np.tanh(x, out=x)
 
-    def exp(self, x: Value) -> Value:
-        return np.exp(x)
-
     def relu(self, x: Value) -> Value:
         return np.maximum(x, 0, out=x)
 
-    def norm(self, x: Value) -> Value:
-        """Norms of the rows, as a column."""
-        return np.sqrt((x * x).sum(axis=1, keepdims=True))
-
-    def clip(self, x: Value, low: float, high: float) -> Value:
-        return np.clip(x, self.precision.type(low), self.precision.type(high))
-
-    def least(self, i: Value, limit: int) -> Value:
-        """Whole numbers, at most `limit`."""
-        return np.minimum(i, limit)
-
-    def integer(self, x: Value) -> Value:
-        """Whole numbers, rounded towards zero."""
-        return x.astype(np.int64)
-
-    def real(self, i: Value) -> Value:
-        return i.astype(self.precision)
-
     def take(self, table: Value, index: Value) -> Value:
         return table[index]
-
-    def transpose(self, matrix: Value) -> Value:
-        return matrix.T
 
     def column(self, k: Value) -> Value:
         """A vector as a column."""
@@ -110,27 +88,24 @@ class NumpyOps:
     def columns(self, x: Value, order: Value) -> Value:
         return x[:, order]
 
-    def split(self, x: Value, at: int) -> tuple[Any, Any]:
+    def split(self, x: Value, at: int) -> tuple[Value, Value]:
         """The first `at` columns, and the others."""
         return x[:, :at], x[:, at:]
 
-    def concat(self, parts: Sequence[Any]) -> Value:
+    def concat(self, parts: Sequence[Value]) -> Value:
         return np.concatenate(parts, axis=1)
 
     def sum_columns(self, x: Value) -> Value:
         return x.sum(axis=1)
 
-    def where(self, condition: Value, yes: Value, no: Value) -> Value:
-        return np.where(condition, yes, no)
-
     def argmax(self, x: Value) -> Value:
         return x.argmax(axis=1)
 
-    def by_class(self, work: Callable[[Any, int], Any], x: Value, k: Value, n_classes: int) -> Value:
+    def by_class(self, work: Callable[[Value, int], Value], x: Value, k: Value, n_classes: int) -> Value:
         """``work(rows, c)`` for the rows of each class c, in the order of x."""
         if n_classes == 1:
             return work(x, 0)
-        out: Any = None
+        out: Value = None
         for c in range(n_classes):
             mine = np.flatnonzero(k == c)
             if len(mine):
@@ -141,7 +116,7 @@ class NumpyOps:
 
 
 class TorchOps:
-    """Computes with torch's tensors and gradients."""
+    """All operations, computed with torch's tensors and gradients."""
 
     def __init__(self, precision: np.typing.DTypeLike) -> None:
         import torch
@@ -149,6 +124,8 @@ class TorchOps:
         self.torch = torch
         self.precision = np.dtype(precision)
         self.dtype = getattr(torch, self.precision.name)
+        self.tanh, self.exp, self.relu = torch.tanh, torch.exp, torch.relu
+        self.where, self.transpose = torch.where, torch.t
 
     def array(self, name: str, values: NDArray) -> Value:
         tensor = self.torch.from_numpy(np.array(values))  # a copy, because arrays from a file are read-only
@@ -161,25 +138,19 @@ class TorchOps:
         variance, mean = self.torch.var_mean(x, dim=1, correction=0, keepdim=True)
         return (x - mean) * self.torch.rsqrt(variance + 1e-5) * gain + offset
 
-    def tanh(self, x: Value) -> Value:
-        return self.torch.tanh(x)
-
-    def exp(self, x: Value) -> Value:
-        return self.torch.exp(x)
-
-    def relu(self, x: Value) -> Value:
-        return self.torch.relu(x)
-
     def norm(self, x: Value) -> Value:
+        """Norms of the rows, as a column."""
         return self.torch.linalg.vector_norm(x, dim=1, keepdim=True)
 
     def clip(self, x: Value, low: float, high: float) -> Value:
         return self.torch.clamp(x, low, high)
 
     def least(self, i: Value, limit: int) -> Value:
+        """Whole numbers, at most `limit`."""
         return self.torch.clamp(i, max=limit)
 
     def integer(self, x: Value) -> Value:
+        """Whole numbers, rounded towards zero."""
         return x.to(self.torch.int64)
 
     def real(self, i: Value) -> Value:
@@ -188,31 +159,25 @@ class TorchOps:
     def take(self, table: Value, index: Value) -> Value:
         return self.torch.take(table, index) if table.ndim == 1 else self.torch.nn.functional.embedding(index, table)
 
-    def transpose(self, matrix: Value) -> Value:
-        return self.torch.t(matrix)
-
     def column(self, k: Value) -> Value:
         return self.torch.unsqueeze(k, 1)
 
     def columns(self, x: Value, order: Value) -> Value:
         return self.torch.index_select(x, 1, order)
 
-    def split(self, x: Value, at: int) -> tuple[Any, Any]:
+    def split(self, x: Value, at: int) -> tuple[Value, Value]:
         return x[:, :at], x[:, at:]
 
-    def concat(self, parts: Sequence[Any]) -> Value:
+    def concat(self, parts: Sequence[Value]) -> Value:
         return self.torch.cat(list(parts), dim=1)
 
     def sum_columns(self, x: Value) -> Value:
         return self.torch.sum(x, dim=1)
 
-    def where(self, condition: Value, yes: Value, no: Value) -> Value:
-        return self.torch.where(condition, yes, no)
-
     def argmax(self, x: Value) -> Value:
         return self.torch.argmax(x, dim=1)
 
-    def by_class(self, work: Callable[[Any, int], Any], x: Value, k: Value, n_classes: int) -> Value:
+    def by_class(self, work: Callable[[Value, int], Value], x: Value, k: Value, n_classes: int) -> Value:
         # Every class's map runs on every row, because exporters need shapes that do not depend on the data.
         out = work(x, 0)
         for c in range(1, n_classes):

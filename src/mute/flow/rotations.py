@@ -62,10 +62,8 @@ def _ica(t: int, scatter: Scatter, rows: ChunkStore, d: int, rng: np.random.Gene
 
     axes = principal_axes(scatter.covariance[:d, :d])
     (k,) = scatter.classes
-    share = _ICA_ROWS / scatter.counts[k]
-    components = (
-        rows.reduce(ClassSample(k, share, int(rng.integers(2**31 - 1)))).rows()[:, :d].astype(np.float64) @ axes
-    )
+    sample = ClassSample(k, _ICA_ROWS / scatter.counts[k], int(rng.integers(2**31 - 1)))
+    components = rows.reduce(sample).rows()[:, :d].astype(np.float64) @ axes
     components -= components.mean(axis=0)
     spread = components.std(axis=0)
     inside = spread > 1e-8 * spread.max()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from mute.rows.threads import single_threaded_blas
 from mute.rows.validation import LabelEncoder
 from mute.typing import Classifier, Json, LabelsLike
 
-__all__ = ["ClassifierRouter", "NetworkRouter", "RoutingReport", "fit_router", "stratified_sample", "stratified_sizes"]
+__all__ = ["NetworkRouter", "RoutingReport", "fit_router", "router_of", "stratified_sample", "stratified_sizes"]
 
 # Most training rows of a router, drawn at random: three times the paper's 10,000.
 MAX_ROWS = 30_000
@@ -58,15 +58,11 @@ class RoutingReport:
         confusion /= np.maximum(counts, 1)[:, None]
         margin, calibration = np.full(n_classes, np.nan), float("nan")
         if probabilities is not None:
-            lead = margins(probabilities)
+            lead, confidence, right = margins(probabilities), probabilities.max(axis=1), routed == z
             margin = np.array([lead[z == k].mean() if (z == k).any() else np.nan for k in range(n_classes)])
-            confidence = probabilities.max(axis=1)
             bins = np.minimum((confidence * 10).astype(int), 9)
-            gaps = [
-                abs((routed[bins == b] == z[bins == b]).mean() - confidence[bins == b].mean()) * (bins == b).mean()
-                for b in np.unique(bins)
-            ]
-            calibration = float(np.sum(gaps))
+            inside = [bins == b for b in np.unique(bins)]
+            calibration = float(np.sum([abs(right[b].mean() - confidence[b].mean()) * b.mean() for b in inside]))
         return cls(float((z != routed).mean()), 1 - np.diag(confusion), confusion, margin, calibration)
 
     def to_json(self) -> Json:
@@ -130,8 +126,7 @@ class ClassifierRouter:
     """Any fitted classifier as a router; its labels become encoded classes."""
 
     def __init__(self, classifier: Classifier, encoder: LabelEncoder) -> None:
-        self.classifier = classifier
-        self.encoder = encoder
+        self.classifier, self.encoder = classifier, encoder
 
     def predict(self, X: NDArray) -> NDArray[np.int64]:
         """Encoded class of each row."""
@@ -149,6 +144,11 @@ class ClassifierRouter:
 Router = NetworkRouter | ClassifierRouter
 
 
+def router_of(classifier: Classifier, encoder: LabelEncoder) -> Router:
+    """A fitted classifier as a router."""
+    return NetworkRouter.from_classifier(classifier, encoder) or ClassifierRouter(classifier, encoder)
+
+
 def fit_router(
     spec: Classifier, X: NDArray, z: NDArray[np.int64], encoder: LabelEncoder, rng: np.random.Generator
 ) -> tuple[Router, NDArray[np.int64], RoutingReport]:
@@ -160,12 +160,13 @@ def fit_router(
     from sklearn.model_selection import StratifiedKFold
 
     classifier, labels = _make_classifier(spec, rng), encoder.as_array()[z]
+    train = partial(_train_ours if isinstance(spec, str) else _train_other, classifier, encoder=encoder)
     probabilities: NDArray | None = np.zeros((len(X), len(encoder)))
     routed = np.empty(len(X), np.int64)
     folds = int(min(_FOLDS, np.bincount(z).min()))
     splitter = StratifiedKFold(folds, shuffle=True, random_state=int(rng.integers(2**31 - 1)))
     for learn, test in splitter.split(X, z):
-        router = _train(classifier, X[learn], labels[learn], encoder)
+        router = train(X[learn], labels[learn])
         chances = router.predict_proba(X[test])
         if chances is None or probabilities is None:
             probabilities = None
@@ -173,49 +174,45 @@ def fit_router(
         else:
             probabilities[test] = chances
             routed[test] = chances.argmax(axis=1)
-    router = _train(classifier, X, labels, encoder)
-    return router, routed, RoutingReport.measure(z, probabilities, routed, len(encoder))
+    return train(X, labels), routed, RoutingReport.measure(z, probabilities, routed, len(encoder))
 
 
-def _make_classifier(spec: Classifier, rng: np.random.Generator) -> Any:
+def _make_classifier(spec: Classifier, rng: np.random.Generator) -> Classifier:
     from sklearn.base import clone
     from sklearn.linear_model import LogisticRegression
     from sklearn.neural_network import MLPClassifier
 
     seed = int(rng.integers(2**31 - 1))
     if spec == "mlp":
-        return _Standardised(MLPClassifier(random_state=seed))  # the paper's network
+        return MLPClassifier(random_state=seed)  # the paper's network
     if spec == "logistic":
-        return _Standardised(LogisticRegression(max_iter=1000))
+        return LogisticRegression(max_iter=1000)
     if isinstance(spec, str | type) or not (hasattr(spec, "fit") and hasattr(spec, "predict")):
         raise MuteError(f'router must be "mlp", "logistic", None or a classifier, not {spec!r}')
     return clone(spec)
 
 
-@dataclass
-class _Standardised:
-    """A scikit-learn model that learns from standardised columns; its first layer absorbs the scaling."""
+def _train_ours(model: Classifier, X: NDArray, labels: NDArray, encoder: LabelEncoder) -> NetworkRouter:
+    """Train a copy of the model on standardised columns; its first layer absorbs the scaling."""
+    from sklearn.base import clone
+    from sklearn.exceptions import ConvergenceWarning
 
-    model: Classifier
-
-    def fit(self, X: NDArray, encoder_codes: NDArray) -> NetworkRouter:
-        mean, std = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
-        std[std <= 1e-12 * np.abs(mean)] = 1.0
-        rows = (X - mean.astype(X.dtype)) / std.astype(X.dtype)
-        with warnings.catch_warnings():
-            from sklearn.exceptions import ConvergenceWarning
-
-            # The report on unseen rows says how good the router is; convergence does not matter.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            if hasattr(self.model, "partial_fit"):
-                fit_network(self.model, rows, encoder_codes)
-            else:
-                self.model.fit(rows, encoder_codes)
-        router: Classifier = NetworkRouter.from_classifier(self.model)
-        first = router.weights[0] / std[:, None]
-        router.biases[0] = (router.biases[0] - mean @ first).astype(X.dtype)
-        router.weights[0] = first.astype(X.dtype)
-        return router
+    model, z = clone(model), encoder.encode(_objects(labels), "labels")
+    mean, std = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+    std[std <= 1e-12 * np.abs(mean)] = 1.0
+    rows = (X - mean.astype(X.dtype)) / std.astype(X.dtype)
+    with warnings.catch_warnings():
+        # The report on unseen rows says how good the router is; convergence does not matter.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        if hasattr(model, "partial_fit"):
+            fit_network(model, rows, z)
+        else:
+            model.fit(rows, z)
+    router: Classifier = NetworkRouter.from_classifier(model)
+    first = router.weights[0] / std[:, None]
+    router.biases[0] = (router.biases[0] - mean @ first).astype(X.dtype)
+    router.weights[0] = first.astype(X.dtype)
+    return router
 
 
 def fit_network(network: Classifier, X: NDArray, z: NDArray, *, epochs: int = 10, steps: int = 500) -> float:
@@ -231,9 +228,8 @@ def fit_network(network: Classifier, X: NDArray, z: NDArray, *, epochs: int = 10
     if np.bincount(z)[classes].min() < _FEWEST_TO_SET_ASIDE:
         with interruptible():
             return float(network.set_params(max_iter=100).fit(X, z).loss_)
-    learn, watch, z_learn, z_watch = train_test_split(
-        X, z, test_size=0.1, stratify=z, random_state=network.random_state
-    )
+    parts = train_test_split(X, z, test_size=0.1, stratify=z, random_state=network.random_state)
+    learn, watch, z_learn, z_watch = parts
     # Few rows are repeated, because each call of partial_fit and each evaluation has a fixed cost.
     again = max(1, _FEWEST_PER_EPOCH // len(learn))
     learn, z_learn = np.tile(learn, (again, 1)), np.tile(z_learn, again)
@@ -263,18 +259,16 @@ def _log_loss(network: Classifier, X: NDArray, own: NDArray[np.intp]) -> float:
     return float(-np.log(np.maximum(picked, np.finfo(picked.dtype).eps)).mean(dtype=np.float64))
 
 
-def _train(classifier: Classifier, X: NDArray, labels: NDArray, encoder: LabelEncoder) -> Router:
+def _train_other(classifier: Classifier, X: NDArray, labels: NDArray, encoder: LabelEncoder) -> Router:
     from sklearn.base import clone
     from sklearn.frozen import FrozenEstimator
 
-    if isinstance(classifier, _Standardised):
-        return _Standardised(clone(classifier.model)).fit(X, encoder.encode(_objects(labels), "labels"))
-    frozen = isinstance(classifier, FrozenEstimator)
-    if labels.dtype.kind in "Of" and not frozen:  # scikit-learn's classifiers accept text and whole numbers only
+    # scikit-learn's classifiers accept text and whole numbers only.
+    if labels.dtype.kind in "Of" and not isinstance(classifier, FrozenEstimator):
         labels, encoder = encoder.encode(_objects(labels), "labels"), LabelEncoder(range(len(encoder)))
     with interruptible():
         fitted = clone(classifier).fit(X, labels)
-    return NetworkRouter.from_classifier(fitted, encoder) or ClassifierRouter(fitted, encoder)
+    return router_of(fitted, encoder)
 
 
 def stratified_sample(z: NDArray[np.int64], size: int, rng: np.random.Generator) -> NDArray[np.int64]:

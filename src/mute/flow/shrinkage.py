@@ -107,80 +107,66 @@ def fit_shrunk_marginals(
 
     over_columns(read, rows, summary, marginal, [noise.knots] * len(weights), n_threads)
     straight |= ~(q[..., -1] - q[..., 0] > THIN * pooled)
-    laws = _Laws.share(q, straight, mean, pooled, spread.counts, noise, share_spreads)
+    laws, nats, score = _shrink(q, straight, mean, pooled, spread.counts, noise, share_spreads)
     beta = np.full(len(weights), spread.counts.sum() / (spread.counts.sum() + 20 * noise.knots))
     origin, step, values = np.empty(std.shape), np.empty(std.shape), np.empty((*std.shape, marginal.n_values))
 
     def tabulate(part: slice) -> None:
-        arrays = (a[:, part] for a in (laws.quantiles, laws.centre, laws.spread, laws.tail, straight))
+        arrays = (a[:, part] for a in (*laws, straight))
         tables = (a[:, part] for a in (origin, step, values))
         kernels.quantile_tables(*arrays, noise.probits, beta, *tables)
 
     for_each(tabulate, [slice(s, min(s + 32, d)) for s in range(0, d, 32)], n_threads)
-    return Shrunk(origin, step, values, laws.nats, laws.score)
+    return Shrunk(origin, step, values, nats, score)
 
 
-@dataclass(frozen=True, eq=False)
-class _Laws:
-    """The law of every class and coordinate, (K, d), with `quantiles` (K, d, knots)."""
+def _shrink(
+    q: _Floats,
+    straight: NDArray[np.bool_],
+    mean: _Floats,
+    pooled: _Floats,
+    counts: NDArray[np.int64],
+    noise: Noise,
+    share_spreads: bool,
+) -> tuple[tuple[_Floats, _Floats, _Floats, _Floats], float, float]:
+    """Shrink the classes' quantiles `q`; `straight` coordinates have their mean and the pooled spread only.
 
-    quantiles: _Floats
-    centre: _Floats
-    spread: _Floats
-    tail: _Floats
-    nats: float
-    score: float
+    Returns the quantiles (K, d, knots), centre, spread and tail (K, d) of every law, and `nats` and `score`.
+    """
+    own, share = ~straight, (counts / counts.sum())[:, None]
+    weights = share * own / np.maximum((share * own).sum(axis=0), 1e-300)
+    known = np.asarray(own.any(axis=0))
+    centre, size = gaussian_of(q, noise.probits)
+    centre, size = np.where(own, centre, mean), np.where(own, size, pooled)
+    shape = (q - centre[..., None]) / size[..., None]
+    common = np.where(known[:, None], np.einsum("kd,kdm->dm", weights, shape), noise.probits)
+    slopes = noise.slopes(common)
+    # A class is a part of the rows it is compared with.
+    few = 1 / counts[:, None] - 1 / counts.sum()
 
-    @classmethod
-    def share(
-        cls,
-        q: _Floats,
-        straight: NDArray[np.bool_],
-        mean: _Floats,
-        pooled: _Floats,
-        counts: NDArray[np.int64],
-        noise: Noise,
-        share_spreads: bool,
-    ) -> _Laws:
-        """Shrink the classes' quantiles `q`; `straight` coordinates have their mean and the pooled spread only."""
-        own, share = ~straight, (counts / counts.sum())[:, None]
-        weights = share * own / np.maximum((share * own).sum(axis=0), 1e-300)
-        known = np.asarray(own.any(axis=0))
-        centre, size = gaussian_of(q, noise.probits)
-        centre, size = np.where(own, centre, mean), np.where(own, size, pooled)
-        shape = (q - centre[..., None]) / size[..., None]
-        common = np.where(known[:, None], np.einsum("kd,kdm->dm", weights, shape), noise.probits)
-        slopes = noise.slopes(common)
-        # A class is a part of the rows it is compared with.
-        few = 1 / counts[:, None] - 1 / counts.sum()
+    shape -= common
+    energy, chance = (shape**2).mean(axis=-1), few * noise.of_shape(slopes)
+    shape *= np.where(own, np.maximum(1 - chance / np.maximum(energy, 1e-300), 0), 0)[..., None]
 
-        shape -= common
-        energy, chance = (shape**2).mean(axis=-1), few * noise.of_shape(slopes)
-        shape *= np.where(own, np.maximum(1 - chance / np.maximum(energy, 1e-300), 0), 0)[..., None]
+    base = np.where(known, (weights * np.log(size)).sum(axis=0), np.log(pooled))
+    off = np.where(own, np.log(size) - base, 0)
+    # The mean excess over all coordinates of a class is known much better than that of a single coordinate.
+    alike = off.sum(axis=1, keepdims=True) / np.maximum(own.sum(axis=1, keepdims=True), 1)
+    off = np.where(own, off - alike, 0)
+    off_by_chance = few * noise.of_spread(slopes)
+    kept = np.maximum(1 - (off_by_chance * own).sum(axis=1) / np.maximum((off**2).sum(axis=1), 1e-300), 0)
+    spread = np.exp(base + (0 if share_spreads else alike + kept[:, None] * off))
+    spread = np.where(own, spread, pooled)
 
-        base = np.where(known, (weights * np.log(size)).sum(axis=0), np.log(pooled))
-        off = np.where(own, np.log(size) - base, 0)
-        # The mean excess over all coordinates of a class is known much better than that of a single coordinate.
-        alike = off.sum(axis=1, keepdims=True) / np.maximum(own.sum(axis=1, keepdims=True), 1)
-        off = np.where(own, off - alike, 0)
-        off_by_chance = few * noise.of_spread(slopes)
-        kept = np.maximum(1 - (off_by_chance * own).sum(axis=1) / np.maximum((off**2).sum(axis=1), 1e-300), 0)
-        spread = np.exp(base + (0 if share_spreads else alike + kept[:, None] * off))
-        spread = np.where(own, spread, pooled)
-
-        # K classes have K - 1 differences in each coordinate.
-        parts = (1 - share) * own
-        freedom = max((len(counts) - 1) * int(known.sum()), 1)
-        by_shape = (parts * (energy / chance - 1)).sum() / np.sqrt(noise.shape_variance * freedom)
-        by_spread = (parts * (off**2 / off_by_chance - 1)).sum() / np.sqrt(2 * freedom)
-        # Earlier layers shrank the covariances, so the spreads may differ by less than chance; shapes count separately.
-        in_shape = float((share * own * (energy - chance)).sum() / 2)
-        in_spread = float((share * own * (off**2 - off_by_chance + alike**2)).sum())
-        return cls(
-            quantiles=centre[..., None] + spread[..., None] * (common + shape),
-            centre=centre,
-            spread=spread,
-            tail=np.where(own, spread * np.minimum(pooled / np.exp(base), TAIL_EXCESS), spread),
-            nats=max(in_shape, 0.0) + max(in_spread, 0.0),
-            score=float(max(by_shape, by_spread)),
-        )
+    # K classes have K - 1 differences in each coordinate.
+    parts = (1 - share) * own
+    freedom = max((len(counts) - 1) * int(known.sum()), 1)
+    by_shape = (parts * (energy / chance - 1)).sum() / np.sqrt(noise.shape_variance * freedom)
+    by_spread = (parts * (off**2 / off_by_chance - 1)).sum() / np.sqrt(2 * freedom)
+    # Earlier layers shrank the covariances, so the spreads may differ by less than chance; shapes count separately.
+    in_shape = float((share * own * (energy - chance)).sum() / 2)
+    in_spread = float((share * own * (off**2 - off_by_chance + alike**2)).sum())
+    quantiles = centre[..., None] + spread[..., None] * (common + shape)
+    tail = np.where(own, spread * np.minimum(pooled / np.exp(base), TAIL_EXCESS), spread)
+    nats, score = max(in_shape, 0.0) + max(in_spread, 0.0), float(max(by_shape, by_spread))
+    return (quantiles, centre, spread, tail), nats, score

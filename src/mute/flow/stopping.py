@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["EarlyStopping", "HeldOut", "StopOnNoGain", "StoppingRule", "fresh_leak", "stopping_from_json"]
 
 # Most held-out rows of a class: the standard error is then half a point for two classes.
-MAX_ROWS = 5000
+MAX_HELD_OUT = 5000
 # A difference counts from this many standard errors and this many nats. By Pinsker's inequality, a thousandth of a nat
 # is worth at most two points of accuracy to an adversary that reads coordinates independently. Other directions may
 # leak more.
@@ -45,26 +45,8 @@ class HeldOut:
         y, logdet = layer.push_with_logdet(self.x, self.route, n_threads=self.n_threads)
         entered = (self.x - layer.center).astype(np.float64) / layer.scale
         gains = logdet + np.log(layer.scale).sum() + 0.5 * ((entered**2).sum(axis=1) - (y**2).sum(axis=1))
-        right = self.z == self.route
-        self.x = y
+        self.x, right = y, self.z == self.route
         return float(gains[right].mean()) if right.any() else 0.0
-
-
-class StoppingRule(Protocol):
-    """Decides when a fit ends and how many layers it keeps. Its fields are its record."""
-
-    __dataclass_fields__: ClassVar[Json]
-
-    def observe(
-        self, layer: Flow, shrunk: Shrunk | None, held_out: HeldOut, rng: np.random.Generator, *, last: bool
-    ) -> None:
-        """Record a new layer; `last` if the fit ends with it in any case."""
-
-    def done(self) -> bool:
-        """Whether to stop."""
-
-    def best(self) -> int:
-        """The number of layers to keep."""
 
 
 def fresh_leak(x: NDArray, z: NDArray, n_classes: int, rng: np.random.Generator) -> tuple[float, float]:
@@ -80,7 +62,7 @@ def fresh_leak(x: NDArray, z: NDArray, n_classes: int, rng: np.random.Generator)
     from sklearn.neural_network import MLPClassifier
 
     seed = int(rng.integers(2**31 - 1))
-    features = _with_norm(x)
+    features = np.column_stack([x, (x**2).mean(axis=1)]).astype(np.float32)
     half = _halves(z, rng)
     network = MLPClassifier(max_iter=20, early_stopping=int(half.sum()) >= 300, random_state=seed)
     # A third of the columns at each split makes the trees much faster on wide embeddings and hardly weaker.
@@ -110,29 +92,21 @@ def _halves(z: NDArray, rng: np.random.Generator) -> NDArray[np.bool_]:
     return half
 
 
-def _with_norm(x: NDArray) -> NDArray[np.float32]:
-    return np.column_stack([x, (x**2).mean(axis=1)]).astype(np.float32)
-
-
 @dataclass
 class StopOnNoGain:
     """Stops when new layers no longer separate the classes. It needs no held-out rows.
 
     Shrinkage knows how much the classes would differ by chance. A layer gains nothing if they differ by no more.
 
-    Parameters
+    Attributes
     ----------
     first : int
         Layers that are always kept.
     patience : int
         Stop after this many consecutive layers without gain, or after half as many as are kept (at least two).
-
-    Attributes
-    ----------
-    nats : list of float
-        For each layer, the mean difference of a class from the common law, summed over the coordinates.
-    scores : list of float
-        The same in standard errors of a difference by chance.
+    nats, scores : lists of float
+        For each layer, the mean difference of a class from the common law, summed over the coordinates; the same in
+        standard errors of a difference by chance.
     """
 
     first: int
@@ -143,6 +117,7 @@ class StopOnNoGain:
     def observe(
         self, layer: Flow, shrunk: Shrunk | None, held_out: HeldOut, rng: np.random.Generator, *, last: bool
     ) -> None:
+        """Record a new layer; `last` if the fit ends with it in any case."""
         self.record(*(0.0, 0.0) if shrunk is None else (shrunk.nats, shrunk.score))
 
     def record(self, nats: float, score: float) -> None:
@@ -168,15 +143,11 @@ class EarlyStopping:
     (`fresh_leak`). The *gain* of a layer in the log-density of held-out rows is cheap and precise. If it is below zero,
     the layer fitted noise.
 
-    Parameters
-    ----------
-    n_classes : int
-    max_layers : int
-    patience : int
-        Stop after this many consecutive checks without a new best, or at chance.
-
     Attributes
     ----------
+    n_classes, max_layers : int
+    patience : int
+        Stop after this many consecutive checks without a new best, or at chance.
     gains : list of float
         One for each layer, in nats.
     layers, leaks, errors : lists
@@ -229,7 +200,11 @@ class EarlyStopping:
         return self.layers[int(np.argmin(self.leaks))]
 
 
-def stopping_from_json(values: Json) -> EarlyStopping | StopOnNoGain:
+# Decides when a fit ends and how many layers it keeps. Its fields are its record.
+StoppingRule = StopOnNoGain | EarlyStopping
+
+
+def stopping_from_json(values: Json) -> StoppingRule:
     """The rule that a file describes."""
     stopping = StopOnNoGain(**values) if "nats" in values else EarlyStopping(**values)
     lists = {name: v for name, v in vars(stopping).items() if not isinstance(v, int)}

@@ -59,5 +59,4 @@ def whitening_flow(means: NDArray[np.float64], covariances: NDArray[np.float64],
         origin[k, k] += means[k] @ turned
         values[k, k] *= slopes[:, None]
     step = np.full_like(origin, grid[1] - grid[0])
-    arrays = {"rotations": rotations, "origin": origin, "step": step, "values": values}
-    return Flow(center=np.zeros(d), scale=np.ones(d), **arrays)
+    return Flow(np.zeros(d), np.ones(d), rotations, origin, step, values)
