@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,6 @@ from mute.distill.teaching import (
     ParameterOps,
     Trained,
     affine_by_class,
-    batches,
-    check_shapes,
     erased_by,
     fidelity,
     made_rows,
@@ -30,6 +28,9 @@ from mute.estimators.training import device_of
 from mute.flow.ops import NumpyOps, in_blocks
 from mute.flow.routing import NetworkRouter
 from mute.typing import Array, Constraints, Json, Method, Ops, Value
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["MLPSurrogate"]
 
@@ -51,10 +52,8 @@ class MLPSurrogate(Trained):
     teacher : eraser or None
         The method to copy. A fitted teacher is used as it is; otherwise a clone is fitted on the same rows. None is
         `MUtE`. (`clone`, and with it cross-validation, forgets what the teacher has learned.)
-    n_layers : int, default=4
-        Linear layers, the last one included.
-    width : int, optional
-        Of the hidden layers; twice the number of columns when None.
+    n_layers, width : int, default=4 and None
+        Linear layers, the last one included, and the width of the hidden ones; twice the number of columns when None.
     skip : bool, default=True
         Add the affine copies. Without them the network must learn a map that is mostly linear from nothing.
     epochs : int, default=1500
@@ -105,10 +104,9 @@ class MLPSurrogate(Trained):
     requires labels it learns the mean over the classes a row may have. It cannot be inverted and makes no
     counterfactuals. Judge it by adversaries trained on its own outputs.
 
-    *Labels.* Transforming needs no labels; a fitted teacher with a router needs none to copy either.
-
-    *Cost.* 13 products of (n, D) with (D, D) at 4 layers, 9 at 3, and the router. Training takes about three times as
-    much for each pass. torch is needed to fit, never to transform.
+    *Labels.* Transforming needs no labels; a fitted teacher with a router needs none to copy either. *Cost.* 13
+    products of (n, D) with (D, D) at 4 layers, 9 at 3, and the router. Training takes about three times as much for
+    each pass. torch is needed to fit, never to transform.
 
     *Presets.* "paper" is the paper's, without skip and with batches of 2048; "authors" its code, of 3 layers and 10
     epochs; "fast" has 3 layers.
@@ -161,11 +159,11 @@ class MLPSurrogate(Trained):
                 learn = np.concatenate([learn, np.arange(len(X), len(X) + len(made))])
                 # Erased as the router sends them, which near a border is not how they were made.
                 X, Q = np.concatenate([X, made]), np.concatenate([Q, erased_by(teacher, made, classes)])
-        learned, held = (Pairs.gather(batches(X, Q, rows), d) for rows in (learn, watch))
+        learned, held = (Pairs.of(X, Q, rows) for rows in (learn, watch))
         center, axes = learned.mean[:d], _whitening(learned.covariance[:d, :d])
         k, matrices, offsets = self._learn_skip(teacher, X, Q, learn, learned)
 
-        def tensors(rows: NDArray[np.int64]) -> list[Any]:
+        def tensors(rows: NDArray[np.int64]) -> list[Tensor]:
             white = row_by_row(rows, lambda part: (X[part] - center) @ axes, axes.shape[1])
             rest = row_by_row(rows, lambda part: Q[part] - _affine(X[part], k[part], matrices, offsets), d)
             return [torch.from_numpy(array).to(device) for array in (white, rest)]
@@ -175,15 +173,12 @@ class MLPSurrogate(Trained):
         weights = self._initial(axes.shape[1], d, rng)
         last = (f"layer{self.n_layers - 1}_weight", f"layer{self.n_layers - 1}_bias") if self.skip else ()
         ops = ParameterOps(weights, device, last, math.sqrt((learning[1] ** 2).mean()))
-        self._copy_by_gradient(
-            ops,
-            lambda x, rest: ((_network(ops, x, weights) - rest) ** 2).mean(),
-            learning,
-            watching,
-            rng,
-            auto_batch=int(np.clip(len(learn) // 32, 128, 2048)),
-            fall=self.fall,
-        )
+
+        def loss(x: Tensor, rest: Tensor) -> Tensor:
+            return ((_network(ops, x, weights) - rest) ** 2).mean()
+
+        batch = int(np.clip(len(learn) // 32, 128, 2048))
+        self._copy_by_gradient(ops, loss, learning, watching, rng, auto_batch=batch, fall=self.fall)
         before, best = float((watching[1] ** 2).mean()), min(self.history_)
         gained = best < before or not self.skip
         trained = {"offsets": offsets} | ({"matrices": matrices} if self.skip else {})
@@ -258,14 +253,13 @@ class MLPSurrogate(Trained):
         for i in range(n):
             expected |= {f"layer{i}_weight": (widths[i], widths[i + 1]), f"layer{i}_bias": (widths[i + 1],)}
             expected |= {f"layer{i}_{name}": (width,) for name in ("gain", "offset") if i < n - 1}
-        check_shapes(self.weights_, expected)
+        self._check_shapes(expected)
 
 
-def _affine(
-    X: Array, k: NDArray[np.int64], matrices: NDArray[np.float64], offsets: NDArray[np.float64]
-) -> NDArray[np.floating]:
+def _affine(X: Array, k: NDArray[np.int64], matrices: NDArray[np.float64], offsets: NDArray[np.float64]) -> Array:
     """The affine map of each row's class."""
-    return NumpyOps(np.float64).by_class(lambda rows, c: rows @ matrices[c] + offsets[c], X, k, len(matrices))
+    out: Array = NumpyOps(np.float64).by_class(lambda rows, c: rows @ matrices[c] + offsets[c], X, k, len(matrices))
+    return out
 
 
 def _depth(weights: dict[str, Array]) -> int:
@@ -274,14 +268,14 @@ def _depth(weights: dict[str, Array]) -> int:
 
 def _network(ops: Ops, x: Value, weights: dict[str, Array]) -> Value:
     """The network as arithmetic on values of `ops`."""
-    n_layers = _depth(weights)
-    for i in range(n_layers):
-        w, b = (ops.array(name, weights[name]) for name in (f"layer{i}_weight", f"layer{i}_bias"))
-        x = ops.linear(x, w, b)
-        if i < n_layers - 1:
-            gain, offset = (ops.array(name, weights[name]) for name in (f"layer{i}_gain", f"layer{i}_offset"))
-            x = ops.tanh(ops.layer_norm(x, gain, offset))
-    return x
+
+    def given(i: int, *parts: str) -> list[Value]:
+        return [ops.array(f"layer{i}_{part}", weights[f"layer{i}_{part}"]) for part in parts]
+
+    last = _depth(weights) - 1
+    for i in range(last):
+        x = ops.tanh(ops.layer_norm(ops.linear(x, *given(i, "weight", "bias")), *given(i, "gain", "offset")))
+    return ops.linear(x, *given(last, "weight", "bias"))
 
 
 def _whitening(S: NDArray[np.float64]) -> NDArray[np.float64]:

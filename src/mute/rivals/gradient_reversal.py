@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ def strength_at(p: float) -> float:
 
 def learning_rate_at(p: float) -> float:
     """μ_p/μ_0 = (1 + 10 p)^(-3/4)."""
-    return (1 + 10 * p) ** -0.75
+    return float((1 + 10 * p) ** -0.75)
 
 
 def reverse(U: Tensor, strength: float) -> Tensor:
@@ -45,14 +45,14 @@ def reverse(U: Tensor, strength: float) -> Tensor:
 
     class Reversal(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, U: Tensor) -> Tensor:
+        def forward(ctx: torch.autograd.function.FunctionCtx, U: Tensor) -> Tensor:
             return U.view_as(U)
 
         @staticmethod
-        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> Tensor:
             return -strength * gradient
 
-    return Reversal.apply(U)  # type: ignore[no-untyped-call]
+    return cast("Tensor", Reversal.apply(U))  # type: ignore[no-untyped-call]
 
 
 @dataclass(eq=False, repr=False)
@@ -75,8 +75,7 @@ class GradientReversal(WithTask, StandardisedNetwork):
     strength : float, default=1.0
         The λ that the training ends with: what a nat of the concept is worth in units of L. Without a task the encoder
         gives up directions with a small share of the variance; with few columns, it takes a larger strength.
-    adversary_width : int, default=256
-    adversary_layers : int, default=2
+    adversary_width, adversary_layers : int, default=256 and 2
         Hidden layers of the adversary; with 0 it is linear.
     adversary_steps : int, default=3
         Steps of the adversary alone before each step of both.
@@ -87,26 +86,19 @@ class GradientReversal(WithTask, StandardisedNetwork):
     epochs : int, default=50
         Passes over the rows; the two schedules run over all of them.
     batch_size : int, default=128
-    learning_rate : float, default=0.01
-        At the start.
-    momentum : float, default=0.9
+    learning_rate, momentum : float, default=0.01 and 0.9
+        The learning rate is that of the start.
     patience : int or None, default=50
         Stop after so many epochs without gain on held-out rows, and keep the best encoder. By default as many as
         there are epochs: the game moves little at first, and its schedules are made for its whole length. With None the
         last encoder is kept.
-    validation_fraction : float, default=0.1
-        Share of held-out rows. With 0 the training learns from all rows and watches the same rows.
-    device : str, default="auto"
-        Where torch trains; "auto" takes an accelerator if there is one.
-    random_state : int, RandomState or None
-        Two fits with the same int give the same eraser.
+    validation_fraction, device, random_state
+        As in `FaRM`, with the same defaults.
 
     Attributes
     ----------
-    center_, scale_ : array of shape (D,) and float
-        Mean of the rows and the root mean square about it: the MLP takes ``(X - center_) / scale_``.
-    network_ : Network
-        The MLP of the encoder.
+    center_, scale_, network_
+        As in `FaRM`; the network is the MLP of the encoder.
     history_ : list of float
         After each epoch, on watched rows: L plus `strength` times the nats of the concept that a fresh adversary reads.
         The adversary of the game would be no measure, since the encoder has learned to deceive it.
@@ -128,9 +120,8 @@ class GradientReversal(WithTask, StandardisedNetwork):
     authors' setting (preset "authors") has no further adversary steps, resets or weight decay; it was made for deep
     networks that learn their features with the game.
 
-    *Labels.* Not needed to transform.
-
-    *Cost.* ``adversary_steps + 1`` passes of the adversary over the rows for each epoch, and 100 steps of a fresh one.
+    *Labels.* Not needed to transform. *Cost.* For each epoch, ``adversary_steps + 1`` passes of the adversary over the
+    rows, and 100 steps of a fresh one.
 
     References
     ----------
@@ -207,15 +198,12 @@ class _Game:
     """The players and their steps."""
 
     def __init__(self, settings: GradientReversal, rows: list[Tensor], n_classes: list[int]) -> None:
-        self.settings = settings
+        self.settings, self.n_classes = settings, n_classes[0]
         self.x, self.z = rows[:2]
-        self.n_classes = n_classes
-        d = self.x.shape[1]
-        device = self.x.device
+        d, device = self.x.shape[1], self.x.device
         self.encoder = mlp(d, d, d, zero=True).to(device)
         # Without a task the decoder is residual like the encoder: both start as the identity.
-        with_task = len(n_classes) == 2
-        self.reader = mlp(d, d, n_classes[1] if with_task else d, zero=not with_task).to(device)
+        self.reader = mlp(d, d, *(n_classes[1:] or [d]), zero=len(n_classes) == 1).to(device)
         self.optimizer = self._sgd(self.encoder, self.reader)
         self.steps_done = 0
         self.steps_per_epoch = max(len(self.x) // settings.batch_size, 1)
@@ -252,8 +240,7 @@ class _Game:
         """Nats of the concept that a fresh adversary, trained on the rows of the game, reads in these."""
         import torch
 
-        shares = torch.bincount(z) / len(z)
-        entropy = float(torch.special.entr(shares).sum())
+        entropy = float(torch.special.entr(torch.bincount(z) / len(z)).sum())
         least, adversary = entropy, self._new_adversary()
         optimizer = torch.optim.Adam(adversary.parameters(), _FRESH_RATE)
         for i in range(_FRESH_STEPS):
@@ -273,7 +260,7 @@ class _Game:
         optimizer.step()
 
     def _encode(self, x: Tensor) -> Tensor:
-        return x + self.encoder(x)
+        return x + cast("Tensor", self.encoder(x))
 
     def _read(self, adversary: torch.nn.Module, u: Tensor, z: Tensor) -> Tensor:
         from torch.nn.functional import cross_entropy
@@ -281,17 +268,14 @@ class _Game:
         return cross_entropy(adversary(u), z)
 
     def _utility(self, u: Tensor, x: Tensor, y: Tensor | None) -> Tensor:
-        if y is None:
-            return (x - u - self.reader(u)).square().mean()
-        return self._read(self.reader, u, y)
+        return (x - u - self.reader(u)).square().mean() if y is None else self._read(self.reader, u, y)
 
     def _new_adversary(self) -> torch.nn.Module:
         hidden = [self.settings.adversary_width] * self.settings.adversary_layers
-        return mlp(self.x.shape[1], *hidden, self.n_classes[0]).to(self.x.device)
+        return mlp(self.x.shape[1], *hidden, self.n_classes).to(self.x.device)
 
     def _sgd(self, *modules: torch.nn.Module, decay: float = 0.0) -> torch.optim.SGD:
         import torch
 
         weights = [p for module in modules for p in module.parameters()]
-        settings = self.settings
-        return torch.optim.SGD(weights, settings.learning_rate, momentum=settings.momentum, weight_decay=decay)
+        return torch.optim.SGD(weights, self.settings.learning_rate, self.settings.momentum, weight_decay=decay)

@@ -24,6 +24,7 @@ _NOTHING_LEFT = 1e-10
 # C times the variance of the rows: far beyond these, liblinear never ends, whatever its max_iter.
 _STRENGTHS = (1e-60, 1e60)
 
+
 Part = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -87,9 +88,8 @@ class INLP(WithTask, Projector):
     boundary goes through the origin. Accuracies are means over the classes, so that chance is 1 / K. On centred rows
     with classes of one size, neither makes a difference.
 
-    *Labels.* Not needed to transform.
-
-    *Cost.* One linear fit for each iteration; two products of (n, D) with (D, r) to transform.
+    *Labels.* Not needed to transform. *Cost.* One linear fit for each iteration; two products of (n, D) with (D, r) to
+    transform.
 
     References
     ----------
@@ -150,13 +150,11 @@ class INLP(WithTask, Projector):
             learn, watch = parts[turn[i % len(parts)]]
             weights, accuracy = self._read(left, z, learn, watch)
             self.history_.append(accuracy)
-            if self.stop_at_majority and accuracy <= _majority(z[watch]):
-                quiet += 1
-                if quiet == len(parts):
-                    break
-                continue
-            quiet = 0
-            if accuracy < self.min_accuracy:
+            at_chance = self.stop_at_majority and accuracy <= _majority(z[watch])
+            quiet = quiet + 1 if at_chance else 0
+            if quiet == len(parts):
+                break
+            if at_chance or accuracy < self.min_accuracy:
                 continue
             # A basis of all weights, not a product of projectors, which would drift.
             found.append(weights)
@@ -212,9 +210,7 @@ def _orthonormal(weights: NDArray[np.float64]) -> NDArray[np.float64]:
 
     lengths = np.linalg.norm(weights, axis=1)
     kept = lengths > 0
-    if not kept.any():
-        return np.zeros((weights.shape[1], 0))
-    return orth((weights[kept] / lengths[kept, None]).T)
+    return orth((weights[kept] / lengths[kept, None]).T) if kept.any() else np.zeros((weights.shape[1], 0))
 
 
 def _majority(z: Array) -> float:

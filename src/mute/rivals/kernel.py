@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import gen_batches
 
 from mute.errors import MuteError
 from mute.estimators.settings import (
@@ -30,6 +31,7 @@ from mute.typing import Array, Constraints, Json, Seed
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 __all__ = ["KernelErasure", "Nystroem", "folded", "way_back"]
 
@@ -60,11 +62,11 @@ class Nystroem:
     gamma: float
     degree: float
     coef0: float
-    landmarks: torch.Tensor
-    whitening: torch.Tensor
+    landmarks: Tensor
+    whitening: Tensor
 
     @classmethod
-    def on(cls, landmarks: torch.Tensor, kernel: str, gamma: float, degree: float, coef0: float) -> Nystroem:
+    def on(cls, landmarks: Tensor, kernel: str, gamma: float, degree: float, coef0: float) -> Nystroem:
         """With the whitening that these landmarks ask for."""
         import torch
 
@@ -73,23 +75,21 @@ class Nystroem:
         kept = values > _FLOOR * values.abs().max()
         if not kept.any():
             raise MuteError(f"the {kernel} kernel with gamma={gamma} and coef0={coef0} is not positive on these rows")
-        return cls(kernel, gamma, degree, coef0, landmarks, vectors[:, kept] / values[kept].sqrt())
+        return replace(bare, whitening=vectors[:, kept] / values[kept].sqrt())
 
     def to(self, device: torch.device) -> Nystroem:
         """The same on a device, in single precision."""
-        import torch
-
-        arrays = [tensor.to(device, torch.float32) for tensor in (self.landmarks, self.whitening)]
-        return Nystroem(self.kernel, self.gamma, self.degree, self.coef0, *arrays)
+        landmarks, whitening = (tensor.to(device).float() for tensor in (self.landmarks, self.whitening))
+        return replace(self, landmarks=landmarks, whitening=whitening)
 
     def of(self, X: Array) -> NDArray[np.float32]:
         """Features of rows in numpy, computed in the precision of the landmarks."""
         import torch
 
-        blocks = (X[start : start + _BLOCK] for start in range(0, len(X), _BLOCK))
-        return np.concatenate([self(torch.tensor(block).to(self.landmarks)).float().numpy() for block in blocks])
+        blocks = (torch.tensor(X[part]).to(self.landmarks) for part in gen_batches(len(X), _BLOCK))
+        return np.concatenate([self(block).float().numpy() for block in blocks])
 
-    def similarity(self, X: torch.Tensor) -> torch.Tensor:
+    def similarity(self, X: Tensor) -> Tensor:
         """Kernel of rows and landmarks, shape (n, m)."""
         import torch
 
@@ -107,7 +107,7 @@ class Nystroem:
             case _:
                 return torch.exp(-self.gamma * torch.cdist(X, L, p=1))
 
-    def __call__(self, X: torch.Tensor) -> torch.Tensor:
+    def __call__(self, X: Tensor) -> Tensor:
         """Features, shape (n, r)."""
         return self.similarity(X) @ self.whitening
 
@@ -146,9 +146,8 @@ class KernelErasure(GradientTrained):
     hidden : tuple of int, default=(512, 512)
         Widths of the hidden layers of the network, which has batch normalisation.
     dropout : float, default=0.1
-    preimage_steps : int, default=20_000
+    preimage_steps, preimage_learning_rate : int and float, default=20_000 and 0.001
         The most steps that the network is trained for, with Adam.
-    preimage_learning_rate : float, default=0.001
     batch_size : int, default=128
         In the game and in training.
     evaluate_every : int, default=500
@@ -159,10 +158,8 @@ class KernelErasure(GradientTrained):
         last network is kept instead of the best.
     validation_fraction : float, default=0.1
         Share of held-out rows.
-    device : str, default="auto"
-        Where torch trains the network.
-    random_state : int, RandomState or None
-        Two fits with the same int on the same machine give the same eraser.
+    device, random_state
+        As in `FaRM`; the same eraser on the same machine only.
 
     Attributes
     ----------
@@ -194,10 +191,9 @@ class KernelErasure(GradientTrained):
     features (put a PCA in a pipeline). The last layer of the network starts at 0, so that :math:`g` starts as the
     identity.
 
-    *Labels.* Not needed to transform.
-
-    *Cost.* Memory for the features of all rows, n by `n_landmarks`, and one eigendecomposition of `n_landmarks`
-    columns. A step of training takes a batch through the features and back. To transform: one small network.
+    *Labels.* Not needed to transform. *Cost.* Memory for the features of all rows, n by `n_landmarks`, and one
+    eigendecomposition of `n_landmarks` columns. A step of training takes a batch through the features and back. To
+    transform: one small network.
 
     References
     ----------
@@ -273,10 +269,7 @@ class KernelErasure(GradientTrained):
         device, rng = device_of(self.device), self._generator()
         self.scale_ = (float(np.linalg.norm(X, axis=1).mean()) or 1.0) if self.normalize else 1.0
         rows = self._scaled(X)
-        landmarks = rows[stratified_sample(z, self.n_landmarks, rng)]
-        if not len(landmarks):
-            raise MuteError(f"n_landmarks={self.n_landmarks} is too few for one row of each class; raise it")
-        features = self._features(landmarks)
+        features = self._features(rows[stratified_sample(z, self.n_landmarks, rng)])
         phi = features.of(rows)
         rank = min(int(z.max()), phi.shape[1]) if self.rank is None else self.rank
         if rank > phi.shape[1]:
@@ -285,8 +278,8 @@ class KernelErasure(GradientTrained):
         again = max(1, round(self.evaluate_every * self.batch_size / len(X)))
         rounds = math.ceil(self.n_iterations / self.evaluate_every)
         epochs = math.ceil(self.preimage_steps * self.batch_size / (again * len(X)))
-        steps: Any = self._steps(rounds + epochs, "round")
         rules = RLACE(**{name: getattr(self, name) for name in GAME})
+        steps = self._steps(rounds + epochs, "round")
         basis, self.game_history_ = play(phi, z, rank, rules, islice(steps, rounds), rng)
         basis = basis.astype(np.float32)
         phi -= (phi @ basis) @ basis.T
@@ -300,6 +293,8 @@ class KernelErasure(GradientTrained):
     def _features(self, landmarks: Array) -> Nystroem:
         import torch
 
+        if not len(landmarks):
+            raise MuteError(f"n_landmarks={self.n_landmarks} is too few for one row of each class; raise it")
         gamma, coef0 = _DEFAULTS[self.kernel]
         gamma = gamma if self.gamma is None else self.gamma
         coef0 = coef0 if self.coef0 is None else self.coef0
@@ -321,7 +316,7 @@ class KernelErasure(GradientTrained):
         network = way_back(X.shape[1], self.hidden, self.dropout).to(device)
         optimizer = torch.optim.Adam(network.parameters(), lr=self.preimage_learning_rate)
 
-        def loss(at: torch.Tensor) -> torch.Tensor:
+        def loss(at: Tensor) -> Tensor:
             found = features(X[at] + network(X[at]))
             return (((found - phi[at]) ** 2).sum(1) + ((found @ V) ** 2).sum(1)).mean() / 2
 

@@ -8,6 +8,7 @@ from typing import ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
+from sklearn.utils import gen_batches
 
 from mute.errors import MuteError
 from mute.estimators.base import ConceptEstimator
@@ -70,9 +71,8 @@ class LEACE(Streaming):
     *Limits.* LEACE guards against linear predictors only: covariances and shapes still reveal the class. On unseen rows
     the covariance is zero up to the sampling error of the class means.
 
-    *Labels.* Not needed to transform.
-
-    *Cost.* O(nD² + D³) to fit, O(nDK) to transform. Can be fitted block by block with `partial_fit`.
+    *Labels.* Not needed to transform. *Cost.* O(nD² + D³) to fit, O(nDK) to transform. Can be fitted block by block
+    with `partial_fit`.
 
     References
     ----------
@@ -173,15 +173,13 @@ class OracleLEACE(MeanDifference):
 
     Parameters
     ----------
-    router : {"mlp", "logistic"}, classifier or None, default="mlp"
-        Chooses the class of a row without a label; with None, transforming requires labels.
-    random_state : int, RandomState or None
-        For the router.
+    router, random_state
+        As in `MeanDifference`, which it is at strength 1.
 
     Attributes
     ----------
     means_, mean_, moments_, classes_, router_, routing_, n_features_in_, feature_names_in_
-        As in `MeanDifference`, which it is at strength 1.
+        As in `MeanDifference`.
 
     See Also
     --------
@@ -196,14 +194,11 @@ class OracleLEACE(MeanDifference):
     *Limits.* An edit that depends on the label can add what a nonlinear adversary reads: two clouds laid onto each
     other still differ in their covariances. A routed row of the wrong class moves the wrong way.
 
-    *Labels.* Without a router, transforming requires labels.
-
-    *Cost.* O(nD). Can be fitted block by block with `partial_fit`.
+    *Labels.* Without a router, transforming requires labels. *Cost.* O(nD). Can be fitted by `partial_fit`.
 
     References
     ----------
-    N. Belrose, D. Schneider-Joseph, S. Ravfogel, R. Cotterell, E. Raff and S. Biderman, "LEACE: Perfect linear concept
-    erasure in closed form", NeurIPS 2023.
+    N. Belrose et al., "LEACE: Perfect linear concept erasure in closed form", NeurIPS 2023.
 
     Examples
     --------
@@ -231,10 +226,8 @@ class QLEACE(GaussianTransport):
     ----------
     shrinkage : bool, default=True
         Estimate the class covariances with linear shrinkage.
-    router : {"mlp", "logistic"}, classifier or None, default="mlp"
-        Chooses the class of a row without a label; with None, transforming requires labels.
-    random_state : int, RandomState or None
-        For the router.
+    router, random_state
+        As in `MeanDifference`.
 
     Attributes
     ----------
@@ -255,14 +248,13 @@ class QLEACE(GaussianTransport):
     *Limits.* Two moments only: shapes still reveal the class. On unseen rows the noise of K covariances shows, as in
     any class-conditional whitening.
 
-    *Labels.* Without a router, transforming requires labels.
-
-    *Cost.* O(nD² + K D³) to fit, O(nD²) to transform. Can be fitted block by block with `partial_fit`.
+    *Labels.* Without a router, transforming requires labels. *Cost.* O(nD² + K D³) to fit, O(nD²) to transform. Can be
+    fitted by `partial_fit`.
 
     References
     ----------
-    N. Belrose, D. Schneider-Joseph, S. Ravfogel, R. Cotterell, E. Raff and S. Biderman, "LEACE: Perfect linear concept
-    erasure in closed form", NeurIPS 2023; the quadratic form is in their library.
+    N. Belrose et al., "LEACE: Perfect linear concept erasure in closed form", NeurIPS 2023; the quadratic form is in
+    their library.
 
     Examples
     --------
@@ -283,10 +275,8 @@ class QLEACE(GaussianTransport):
     random_state: Seed = None
 
     def _estimate(self, moments: Moments) -> NDArray[np.float64]:
-        covariances = moments.class_covariances
-        if not self.shrinkage:
-            return covariances
-        return np.array([shrink(S, n) for S, n in zip(covariances, moments.counts, strict=True)])
+        S = moments.class_covariances
+        return np.array(list(map(shrink, S, moments.counts))) if self.shrinkage else S
 
 
 @dataclass(eq=False, repr=False)
@@ -305,14 +295,10 @@ class FreeFormLEACE(ConceptEstimator):
 
     Attributes
     ----------
-    classifier_ : NetworkRouter
-        The classifier g.
-    chance_ : array of shape (K,)
-        Mean of its answers.
-    slope_ : array of shape (K, D)
-        An erased row is ``x - (g(x) - chance_) @ slope_``.
-    routing_ : RoutingReport
-        How the classifier does on held-out rows.
+    classifier_, routing_ : NetworkRouter and RoutingReport
+        The classifier g, and how it does on held-out rows.
+    chance_, slope_ : arrays of shape (K,) and (K, D)
+        The mean of g, and what erases: ``x - (g(x) - chance_) @ slope_``.
     classes_, n_features_in_, feature_names_in_
         As in `MUtE`.
 
@@ -327,14 +313,11 @@ class FreeFormLEACE(ConceptEstimator):
     *Limits.* The covariance with the labels themselves is zero only as far as g is calibrated. A nonlinear adversary
     may read g(x) from the erased row, since the edit is a function of it.
 
-    *Labels.* Not needed to transform.
-
-    *Cost.* Training the classifier, and O(nDK).
+    *Labels.* Not needed to transform. *Cost.* Training the classifier, and O(nDK).
 
     References
     ----------
-    N. Belrose, D. Schneider-Joseph, S. Ravfogel, R. Cotterell, E. Raff and S. Biderman, "LEACE: Perfect linear concept
-    erasure in closed form", NeurIPS 2023.
+    N. Belrose et al., "LEACE: Perfect linear concept erasure in closed form", NeurIPS 2023.
 
     Examples
     --------
@@ -362,10 +345,9 @@ class FreeFormLEACE(ConceptEstimator):
         router, _, self.routing_ = fit_router(self.classifier, X[drawn], z[drawn], self._encoder, rng)
         self.classifier_ = cast("NetworkRouter", router)
         beside = Moments(1, X.shape[1] + len(self._encoder), "pooled")
-        for start in range(0, len(X), _BLOCK):
-            rows = X[start : start + _BLOCK]
-            g = self.classifier_.predict_proba(rows)
-            beside.add(np.concatenate([rows, g], axis=1).astype(float))
+        for part in gen_batches(len(X), _BLOCK):
+            g = self.classifier_.predict_proba(X[part])
+            beside.add(np.concatenate([X[part], g], axis=1).astype(float))
         d, S = X.shape[1], beside.covariance
         self.chance_ = beside.mean[d:]
         # The probabilities sum to one: K - 1 directions count.

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +105,7 @@ class FantopePoint:
 
 
 # What the settings of the game may be.
-GAME: dict[str, list[Any]] = {
+GAME: Constraints = {
     "batch_size": COUNT,
     "learning_rate": POSITIVE,
     "weight_decay": NOT_NEGATIVE,
@@ -117,7 +117,7 @@ GAME: dict[str, list[Any]] = {
 
 
 def play(
-    X: Array, z: NDArray[np.int64], rank: int, rules: RLACE, rounds: Iterable[Any], rng: np.random.Generator
+    X: Array, z: NDArray[np.int64], rank: int, rules: RLACE, rounds: Iterable[int], rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], list[float]]:
     """Play the game on rows and codes 0 .. K - 1, by the settings of `rules`.
 
@@ -140,9 +140,9 @@ def play(
         now = players.point.rounded()
         loss, accuracy = _judge(X - (X @ now) @ now.T, z, judged, watch)
         history.append(loss)
-        since = 0 if loss > best else since + 1
-        if since == 0:
-            best, basis = loss, now
+        since += 1
+        if loss > best:
+            best, basis, since = loss, now, 0
         if accuracy - chance < rules.tolerance or (rules.patience is not None and since >= rules.patience):
             break
     return basis, history
@@ -217,16 +217,14 @@ class RLACE(Projector):
     n_iterations : int, default=75_000
         The most steps of both players, in rounds of `evaluate_every`.
     batch_size : int, default=128
-    learning_rate, weight_decay : float, default=0.005, 0.0001
-        Of both players' gradient steps.
-    momentum : float, default=0.0
-        Of the classifier.
+    learning_rate, weight_decay, momentum : float, default=0.005, 0.0001 and 0.0
+        Of both players' gradient steps; the momentum is the classifier's.
     tolerance : float, default=0.0015
         Stop once the balanced accuracy of fresh classifiers is less than this above chance.
     evaluate_every : int, default=1000
         Steps between two evaluations, in which a fresh logistic regression learns on erased rows.
     patience : int, optional
-        Stop after so many evaluations without a new best. None never stops early, as in the authors' code.
+        Stop after so many evaluations without a new best. None (the authors) never stops early.
     validation_fraction : float, default=0.1
         Share of held-out rows, on which the fresh classifiers are measured.
     random_state : int, RandomState or None
@@ -257,10 +255,8 @@ class RLACE(Projector):
     a classifier. Nothing is promised against classifiers that are not linear. With fewer directions than the class
     means span, some of the concept stays; with more, the rest is arbitrary.
 
-    *Labels.* Not needed to transform.
-
-    *Cost.* About a millisecond a step, for hundreds of columns, and a logistic regression each round; two products of
-    (n, D) with (D, k) to transform.
+    *Labels.* Not needed to transform. *Cost.* About a millisecond a step, for hundreds of columns, and a logistic
+    regression each round; two products of (n, D) with (D, k) to transform.
 
     *Differences from the authors' code.* Fresh classifiers are judged on held-out rows, not on those they learned from,
     and with equal weight for each class, so that a rare class counts. They are one converged logistic regression

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,7 @@ from mute.typing import Array, Constraints, Json, Seed
 __all__ = ["TaCo"]
 
 _HIDDEN = 128
-_PAPER: Json = {
-    "n_components": 100,
-    "n_samples": 2000,
-    "epochs": 50,
-    "response": "margin",
-    "keep_mean": False,
-}
+_PAPER: Json = {"n_components": 100, "n_samples": 2000, "epochs": 50, "response": "margin", "keep_mean": False}
 # With fewer held-out rows of a class, a leak could not be distinguished from chance.
 _FEWEST_FOR_AUTO = 20
 # Numbers in the largest array of the index computation: small enough for the processor's cache.
@@ -54,14 +48,12 @@ class TaCo(WithTask):
 
     Parameters
     ----------
-    n_components : int, default=20
-        r; at most the rank of the rows.
+    n_components, n_masks : int, default=20 and 50
+        r, at most the rank of the rows, and q.
     n_drop : int or "auto", default="auto"
         How many components are dropped, at most r - 1. The authors try 1 to r - 1 and let the reader choose. "auto"
         drops the least number with which a fresh network, trained on the other rows, comes within two standard errors
         of chance on held-out rows, or else r - 1; bisection finds that number.
-    n_masks : int, default=50
-        q.
     n_samples : int, default=10000
         Rows to average the indices over, at most.
     response : {"logit", "margin"}, default="logit"
@@ -78,20 +70,17 @@ class TaCo(WithTask):
 
     Attributes
     ----------
-    classes_ : array of shape (K,)
-    mean_ : array of shape (D,)
-    components_ : array of shape (r, D)
-        W, orthonormal rows, by falling variance.
-    indices_ : list of float
-        Total index of each component for the concept.
-    task_indices_ : list of float or None
-        The same for the task.
-    kept_ : array of shape (r,)
-        1 for the components that are kept, 0 for the others.
-    n_drop_ : int
+    mean_, components_ : arrays of shape (D,) and (r, D)
+        The mean, and W: orthonormal rows, by falling variance.
+    indices_, task_indices_ : list of float
+        Total index of each component for the concept, and for the task (None without).
+    kept_, n_drop_ : array of shape (r,) and int
+        1 for the components that are kept, 0 for the others; how many are dropped.
     leaks_ : list
         What "auto" measured: for each number of drops tried, that number, the leak to the fresh network, and its
         standard error.
+    classes_, n_features_in_, feature_names_in_
+        As in `MUtE`.
 
     See Also
     --------
@@ -107,10 +96,8 @@ class TaCo(WithTask):
     drops that may be much. The network serves for the ranking only. Variance beyond the r components is lost, which is
     most of the damage on wide embeddings. Columns should be of like scale, as for any use of principal components.
 
-    *Labels.* Not needed to transform.
-
-    *Cost.* One network for the concept and one for the task, and n_samples · n_masks · (r + 1) passes through each;
-    "auto" adds about log2 r networks.
+    *Labels.* Not needed to transform. *Cost.* One network for the concept and one for the task, and
+    n_samples · n_masks · (r + 1) passes through each; "auto" adds about log2 r networks.
 
     *Differences from the authors' code.* Their network has dropout and batches of 2048; this one has batches of 200 and
     no dropout, and is stopped early unless `epochs` are given. Their principal components also see the rows for
@@ -214,22 +201,13 @@ class TaCo(WithTask):
         probes = [Probe.of(fit_probe(X, labels, self.epochs, rng), X[sample], W, labels[sample]) for labels in targets]
         masks = sobol_masks(len(W), self.n_masks).astype(X.dtype)
         size = max(1, _BLOCK // (self.n_masks * _HIDDEN))
-        found: list[list[Array]] = [[] for _ in targets]
+        found = []
         for i in self._steps(-(-len(sample) // size), "rows"):
             part = slice(i * size, (i + 1) * size)
-            for probe, rows in zip(probes, found, strict=True):
-                rows.append(total_indices(probe, part, masks, self.response))
-        return [np.concatenate(rows).mean(axis=0) for rows in found]
+            found.append([total_indices(probe, part, masks, self.response) for probe in probes])
+        return [np.concatenate(rows).mean(axis=0) for rows in zip(*found, strict=True)]
 
-    def _least_drop(
-        self,
-        X: Array,
-        z: Array,
-        learn: Array,
-        held: Array,
-        order: Array,
-        rng: np.random.Generator,
-    ) -> int:
+    def _least_drop(self, X: Array, z: Array, learn: Array, held: Array, order: Array, rng: np.random.Generator) -> int:
         """The least number of drops with which a fresh network is at chance on held-out rows, or else all but one."""
         U = (X - self.mean_.astype(X.dtype)) @ self.components_[order].T.astype(X.dtype)
         low, high = 0, len(order) - 1
@@ -242,7 +220,7 @@ class TaCo(WithTask):
 
     def _erase(self, X: Array) -> NDArray[np.floating]:
         W, mean = (a.astype(X.dtype, copy=False) for a in (self.components_[self.kept_ == 1], self.mean_))
-        out = ((X - mean) @ W.T) @ W
+        out: Array = ((X - mean) @ W.T) @ W
         return out + mean if self.keep_mean else out
 
     def _check_restored(self) -> None:
@@ -276,7 +254,7 @@ def fit_probe(X: Array, labels: Array, epochs: int | None, rng: np.random.Genera
             fit_network(network, X[rows], labels[rows])
         else:
             network.set_params(max_iter=epochs, n_iter_no_change=epochs).fit(X[rows], labels[rows])
-    probe: Any = NetworkRouter.from_classifier(network)
+    probe = cast("NetworkRouter", NetworkRouter.from_classifier(network))
     # Logits are known up to a number for each row: scikit-learn's of two classes, for one, are (0, s).
     probe.weights[-1] = probe.weights[-1] - probe.weights[-1].mean(axis=1, keepdims=True)
     probe.biases[-1] = probe.biases[-1] - probe.biases[-1].mean()
