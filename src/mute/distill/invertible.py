@@ -16,6 +16,7 @@ from mute.distill.teaching import (
     ParameterOps,
     Trained,
     affine_by_class,
+    affine_with,
     classes_for,
     erased_by,
     fidelity,
@@ -52,9 +53,8 @@ class InvertibleSurrogate(Trained, Invertible):
         The method to copy, as in `MLPSurrogate`.
     conditional : bool, default=True
         One network that takes the class as an input (cINN). If False, each class has its own (INN).
-    n_blocks : int, default=8
-    width : int, optional
-        Of the two hidden layers of each block; when None, twice the number of columns, at most 512.
+    n_blocks, width : int, default=8 and None
+        Number of blocks, and width of their two hidden layers; when None, twice the number of columns, at most 512.
     clamp : float, default=2.0
         c: a block stretches no coordinate by more than exp(c).
     inverse_weight : float, default=0.0
@@ -168,7 +168,7 @@ class InvertibleSurrogate(Trained, Invertible):
         device = device_of(self.device)
 
         def tensors(rows: Array, codes: Array, answers: Array) -> list[Tensor]:
-            near = self._affine_of(NumpyOps(rows.dtype), rows, codes)
+            near = affine_with(NumpyOps(rows.dtype), rows, codes, self.matrices_, self.offsets_)
             arrays = (near.astype(np.float32), codes, answers.astype(np.float32))
             return [torch.from_numpy(array).to(device) for array in arrays]
 
@@ -276,14 +276,7 @@ class InvertibleSurrogate(Trained, Invertible):
         return ops.array(f"{'back' if back else 'order'}{i}", np.argsort(order) if back else order)
 
     def push_with(self, ops: Ops, x: Value, k: Value) -> Value:
-        return self._couple(ops, self._affine_of(ops, x, k), k)
-
-    def _affine_of(self, ops: Ops, x: Value, k: Value) -> Value:
-        def work(rows: Value, c: int) -> Value:
-            matrix, offset = ops.array(f"matrix{c}", self.matrices_[c]), ops.array(f"offset{c}", self.offsets_[c])
-            return ops.linear(rows, matrix, offset)
-
-        return ops.by_class(work, x, k, len(self._encoder))
+        return self._couple(ops, affine_with(ops, x, k, self.matrices_, self.offsets_), k)
 
     def pull_with(self, ops: Ops, q: Value, k: Value) -> Value:
         def work(rows: Value, c: int) -> Value:
@@ -310,8 +303,8 @@ class InvertibleSurrogate(Trained, Invertible):
         check_is_fitted(self)
         X = check_rows(self, in_memory(X))
         k, ops = self._class_of(X, concept), NumpyOps(X.dtype)
-        affine = np.linalg.slogdet(self.matrices_)[1].astype(X.dtype)
-        return affine[k] + self._couple(ops, self._affine_of(ops, X, k), k, logdet=True)[:, -1]
+        near = affine_with(ops, X, k, self.matrices_, self.offsets_)
+        return np.linalg.slogdet(self.matrices_)[1].astype(X.dtype)[k] + self._couple(ops, near, k, logdet=True)[:, -1]
 
     def _check_restored(self) -> None:
         d, n_classes = self.n_features_in_, len(self._encoder)

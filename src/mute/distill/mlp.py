@@ -16,6 +16,7 @@ from mute.distill.teaching import (
     ParameterOps,
     Trained,
     affine_by_class,
+    affine_with,
     erased_by,
     fidelity,
     made_rows,
@@ -56,8 +57,6 @@ class MLPSurrogate(Trained):
         Linear layers, the last one included, and the width of the hidden ones; twice the number of columns when None.
     skip : bool, default=True
         Add the affine copies. Without them the network must learn a map that is mostly linear from nothing.
-    epochs : int, default=1500
-        The most passes over the rows.
     augment : int or "auto", default="auto"
         Further rows to learn from, for each row; a teacher that can be inverted makes them from mixtures of erased
         rows. "auto" makes three, while all rows are fewer than 50,000.
@@ -67,13 +66,13 @@ class MLPSurrogate(Trained):
         Of AdamW.
     fall : bool, default=True
         Let the learning rate fall to a third whenever the watched loss stands still for a quarter of the patience.
-    patience : int, default=20
-        Stop after so many epochs without gain on held-out rows; the best weights are kept.
+    epochs, patience : int, default=1500 and 20
+        The most passes over the rows. After `patience` passes without gain on held-out rows, training stops; the best
+        weights are kept.
     validation_rows : int, default=2000
         The most held-out rows, at most a fifth.
-    device : str, default="cpu"
-        Where torch trains; "auto" takes an accelerator if there is one.
-    random_state : int, RandomState or None
+    device, random_state : str, default="cpu", and int, RandomState or None
+        As in `FaRM`.
 
     Attributes
     ----------
@@ -165,10 +164,10 @@ class MLPSurrogate(Trained):
 
         def tensors(rows: NDArray[np.int64]) -> list[Tensor]:
             white = row_by_row(rows, lambda part: (X[part] - center) @ axes, axes.shape[1])
-            rest = row_by_row(rows, lambda part: Q[part] - _affine(X[part], k[part], matrices, offsets), d)
+            rest = row_by_row(rows, lambda part: Q[part] - affine_with(double, X[part], k[part], matrices, offsets), d)
             return [torch.from_numpy(array).to(device) for array in (white, rest)]
 
-        device = device_of(self.device)
+        device, double = device_of(self.device), NumpyOps(np.float64)
         learning, watching = tensors(learn), tensors(watch)
         weights = self._initial(axes.shape[1], d, rng)
         last = (f"layer{self.n_layers - 1}_weight", f"layer{self.n_layers - 1}_bias") if self.skip else ()
@@ -235,12 +234,7 @@ class MLPSurrogate(Trained):
         if "matrices" not in self.weights_:
             return ops.array("offset", self.weights_["offsets"][0])
         k = ops.argmax(self.router_.run_with(ops, x, "router")) if self.router_ is not None else None
-
-        def work(rows: Value, c: int) -> Value:
-            matrix, offset = self.weights_["matrices"][c], self.weights_["offsets"][c]
-            return ops.linear(rows, ops.array(f"matrix{c}", matrix), ops.array(f"offset{c}", offset))
-
-        return ops.by_class(work, x, k, len(self.weights_["offsets"]))
+        return affine_with(ops, x, k, self.weights_["matrices"], self.weights_["offsets"])
 
     def _check_restored(self) -> None:
         d, n = self.n_features_in_, _depth(self.weights_)
@@ -254,12 +248,6 @@ class MLPSurrogate(Trained):
             expected |= {f"layer{i}_weight": (widths[i], widths[i + 1]), f"layer{i}_bias": (widths[i + 1],)}
             expected |= {f"layer{i}_{name}": (width,) for name in ("gain", "offset") if i < n - 1}
         self._check_shapes(expected)
-
-
-def _affine(X: Array, k: NDArray[np.int64], matrices: NDArray[np.float64], offsets: NDArray[np.float64]) -> Array:
-    """The affine map of each row's class."""
-    out: Array = NumpyOps(np.float64).by_class(lambda rows, c: rows @ matrices[c] + offsets[c], X, k, len(matrices))
-    return out
 
 
 def _depth(weights: dict[str, Array]) -> int:

@@ -19,7 +19,7 @@ from mute.estimators.settings import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, POSITIV
 from mute.estimators.training import GradientTrained, descent, device_of, require_torch, seeded
 from mute.flow.ops import TorchOps
 from mute.rows.validation import LabelEncoder, concept_of
-from mute.typing import Array, Constraints, Json, LabelsLike, Method, RowsLike, Seed, Value
+from mute.typing import Array, Constraints, Json, LabelsLike, Method, Ops, RowsLike, Seed, Value
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +32,7 @@ __all__ = [
     "Surrogate",
     "Trained",
     "affine_by_class",
+    "affine_with",
     "blocks",
     "classes_for",
     "erased_by",
@@ -239,6 +240,15 @@ def affine_by_class(
             A, offsets[c] = Pairs.gather(left, X.shape[1]).regression(RIDGE)
             matrices[c] += A.T
     return matrices, offsets
+
+
+def affine_with(ops: Ops, x: Value, k: Value, matrices: Array, offsets: Array) -> Value:
+    """The affine map of each row's class as arithmetic on values of `ops`."""
+
+    def work(rows: Value, c: int) -> Value:
+        return ops.linear(rows, ops.array(f"matrix{c}", matrices[c]), ops.array(f"offset{c}", offsets[c]))
+
+    return ops.by_class(work, x, k, len(matrices))
 
 
 def row_by_row(rows: NDArray[np.int64], work: Callable[[NDArray[np.int64]], Array], width: int) -> NDArray[np.float32]:

@@ -183,14 +183,11 @@ def paper_presets(**settings: Setting) -> dict[str, Json]:
 class FaRM(WithTask, RateEraser):
     r"""Fairness-aware rate maximisation: make the classes fill the same space until nothing tells them apart.
 
-    A network :math:`g` of linear layers with ReLU between them gives :math:`Y`. The rows of :math:`Y` are normalised:
-    centred, and scaled to one norm. The rate is :math:`R(Y) = \frac12 \log\det(I + \frac{D}{n ε^2} Y^T Y)`; the mean
-    rate of the classes is :math:`R(Y \mid Z) = \sum_k \frac{n_k}{n} R(Y_k) \le R(Y)`. FaRM maximises
-
-    .. math:: R(Y) + R(Y \mid Z).
-
-    With the labels of a task it minimises the cross-entropy of a linear classifier of the task on :math:`Y` plus
-    :math:`λ (R(Y) - R(Y \mid Z))`.
+    A network of linear layers with ReLU between them gives :math:`Y`, whose rows are normalised: centred, and scaled to
+    one norm. FaRM maximises :math:`R(Y) + R(Y \mid Z)`, with the rate
+    :math:`R(Y) = \frac12 \log\det(I + \frac{D}{n ε^2} Y^T Y)` and the mean rate of the classes
+    :math:`R(Y \mid Z) = \sum_k \frac{n_k}{n} R(Y_k) \le R(Y)`. With the labels of a task it minimises the cross-entropy
+    of a linear classifier of the task on :math:`Y` plus :math:`λ (R(Y) - R(Y \mid Z))`.
 
     Parameters
     ----------
@@ -201,16 +198,13 @@ class FaRM(WithTask, RateEraser):
     output : {"normalized", "raw"}, default="normalized"
         What `transform` gives: normalised rows (the authors), or the network's output before that (the MUtE paper's
         code). The objective ignores the mean and norm of a raw row, and both may reveal the concept.
-    distortion : float, default=0.5
-        ε².
-    reduction_weight : float, default=0.01
-        λ, used with a task only.
+    distortion, reduction_weight : float, default=0.5 and 0.01
+        ε² and λ, which is used with a task only.
     standardize : bool, default=True
         Centre the rows and divide them by their root mean square before the network. The authors do not; without it
         the network learns nothing from rows far from the origin, or in very small units.
-    epochs : int, default=500
-        The most passes over the rows.
-    batch_size : int, default=1024
+    epochs, batch_size : int, default=500 and 1024
+        The most passes over the rows, and the rows of a step.
     optimizer : {"sgd", "adam"}, default="sgd"
     learning_rate, momentum, weight_decay : float, default=1e-3, 0.9 and 5e-4
         With Adam, the momentum is the decay of its first moment.
@@ -228,9 +222,8 @@ class FaRM(WithTask, RateEraser):
 
     Attributes
     ----------
-    center_, scale_ : array of shape (D,) and float
+    network_, center_, scale_ : Network, array of shape (D,) and float
         The network takes ``(X - center_) / scale_``.
-    network_ : Network
     history_ : list of float
         Loss on the watched rows after each epoch, in nats.
     classes_, n_features_in_, feature_names_in_
@@ -246,11 +239,10 @@ class FaRM(WithTask, RateEraser):
     *Guarantees.* None for the concept. The objective is highest if all classes have the same second moments on the
     sphere, but a network need not get there, and equal second moments are not equal laws.
 
-    *Limits.* Outputs live in a space of their own, without the mean and the norm of each row: downstream models must
-    be trained on them. The outputs keep what serves the rate, which may be little of the rows (``mute compare``). The
-    class-conditional rate rises slowly, so early stopping leaves a little more leak than all epochs do. A continuous
-    concept must be binned first. Logarithms are natural; the MUtE paper's code has another base, which matters only
-    with a task.
+    *Limits.* Outputs live in a space of their own, without the mean and norm of each row: downstream models must be
+    trained on them. They keep what serves the rate, which may be little of the rows (``mute compare``). The rate of the
+    classes rises slowly, so early stopping leaves a little more leak than all epochs do. A continuous concept must be
+    binned first. The MUtE paper's code has another base of logarithms, which matters only with a task.
 
     *Labels.* Not needed to transform. *Cost.* For each batch, K + 1 determinants of at most D × D and n_layers
     products of (batch, D) with (D, D).
@@ -264,9 +256,8 @@ class FaRM(WithTask, RateEraser):
     >>> import numpy as np
     >>> from sklearn.linear_model import LogisticRegression
     >>> from mute.rivals import FaRM
-    >>> rng = np.random.default_rng(0)
     >>> z = np.arange(1000) % 2
-    >>> X = rng.normal(size=(1000, 8)) + 2 * z[:, None] * np.eye(8)[0]
+    >>> X = np.random.default_rng(0).normal(size=(1000, 8)) + 2 * z[:, None] * np.eye(8)[0]
     >>> farm = FaRM(epochs=60, batch_size=100, random_state=0).fit(X[:500], z[:500])
     >>> def read(rows):
     ...     return LogisticRegression().fit(rows[:500], z[:500]).score(rows[500:], z[500:])

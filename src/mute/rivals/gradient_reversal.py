@@ -64,11 +64,11 @@ class GradientReversal(WithTask, StandardisedNetwork):
 
     .. math:: \min_g \max_h \; L(g) - λ\, \mathrm{CE}(h(g(x)), z).
 
-    :math:`L` is the reconstruction error :math:`\|x - \mathrm{dec}(g(x))\|^2/D`, in units of the variance of the rows.
-    With the labels of a task, :math:`L` is the cross-entropy of a classifier of the task. A reversal layer leaves
-    values as they are and multiplies gradients by :math:`-λ`, so that one backward pass serves both players. When the
-    share :math:`p` of the training is done, :math:`λ` has grown as :math:`2/(1 + e^{-10p}) - 1` and the learning rate
-    has fallen as :math:`(1 + 10p)^{-3/4}`.
+    :math:`L` is the reconstruction error :math:`\|x - \mathrm{dec}(g(x))\|^2/D`, in units of the variance of the rows,
+    or, with the labels of a task, the cross-entropy of a classifier of the task. A reversal layer leaves values as they
+    are and multiplies gradients by :math:`-λ`, so that one backward pass serves both players. At the share :math:`p` of
+    the training, :math:`λ` has grown as :math:`2/(1 + e^{-10p}) - 1` and the learning rate has fallen as
+    :math:`(1 + 10p)^{-3/4}`.
 
     Parameters
     ----------
@@ -83,27 +83,23 @@ class GradientReversal(WithTask, StandardisedNetwork):
         Weight decay of the adversary. An adversary that is sure of every row has no gradient to reverse.
     reset_every : int or None, default=10
         Epochs after which a new adversary takes over, which the encoder has not learned to deceive.
-    epochs : int, default=50
-        Passes over the rows; the two schedules run over all of them.
-    batch_size : int, default=128
+    epochs, batch_size : int, default=50 and 128
+        Passes over the rows, over all of which the two schedules run, and the rows of a step.
     learning_rate, momentum : float, default=0.01 and 0.9
         The learning rate is that of the start.
     patience : int or None, default=50
-        Stop after so many epochs without gain on held-out rows, and keep the best encoder. By default as many as
-        there are epochs: the game moves little at first, and its schedules are made for its whole length. With None the
-        last encoder is kept.
+        As in `FaRM`. By default as many as there are epochs: the game moves little at first, and its schedules are made
+        for its whole length. With None the last encoder is kept.
     validation_fraction, device, random_state
         As in `FaRM`, with the same defaults.
 
     Attributes
     ----------
-    center_, scale_, network_
+    center_, scale_, network_, classes_, n_features_in_, feature_names_in_
         As in `FaRM`; the network is the MLP of the encoder.
     history_ : list of float
         After each epoch, on watched rows: L plus `strength` times the nats of the concept that a fresh adversary reads.
         The adversary of the game would be no measure, since the encoder has learned to deceive it.
-    classes_, n_features_in_, feature_names_in_
-        As in `MUtE`.
 
     See Also
     --------
@@ -126,20 +122,16 @@ class GradientReversal(WithTask, StandardisedNetwork):
     References
     ----------
     Y. Ganin et al., "Domain-Adversarial Training of Neural Networks", JMLR, 2016.
-    A. Feder et al., "CausaLM: Causal Model Explanation Through Counterfactual Language Models", Computational
-    Linguistics, 2021.
+    A. Feder et al., "CausaLM: Causal Model Explanation Through Counterfactual Language Models", Comput. Linguist. 2021.
 
     Examples
     --------
     >>> import numpy as np
     >>> from sklearn.linear_model import LogisticRegression
     >>> from mute.rivals import GradientReversal
-    >>> rng = np.random.default_rng(0)
     >>> z = np.arange(1000) % 2
-    >>> X = rng.normal(size=(1000, 8)) + 2 * z[:, None] * np.eye(8)[0]
-    >>> eraser = GradientReversal(
-    ...     strength=5, adversary_width=16, adversary_steps=1, epochs=12, batch_size=10, random_state=0
-    ... )
+    >>> X = np.random.default_rng(0).normal(size=(1000, 8)) + 2 * z[:, None] * np.eye(8)[0]
+    >>> eraser = GradientReversal(strength=5, adversary_steps=1, epochs=12, batch_size=10, random_state=0)
     >>> Q = eraser.fit(X[:500], z[:500]).transform(X)
     >>> def read(rows):
     ...     return LogisticRegression().fit(rows[:500], z[:500]).score(rows[500:], z[500:])

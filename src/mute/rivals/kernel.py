@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -127,11 +127,9 @@ class KernelErasure(GradientTrained):
     kernel : {"rbf", "laplacian", "poly", "sigmoid", "linear"}, default="rbf"
         :math:`e^{-\gamma |x - y|_2^2}`, :math:`e^{-\gamma |x - y|_1}`, :math:`(\gamma x^\top y + c)^d`,
         :math:`\tanh(\gamma x^\top y + c)` or :math:`x^\top y`.
-    gamma, coef0 : float, optional
-        :math:`\gamma` and c. When None, from the middle of the authors' ranges: 0.15 for "rbf" and "laplacian", 0.1
-        and 1 for "poly", 0.005 and 0 for "sigmoid".
-    degree : int, default=2
-        d.
+    gamma, coef0, degree : float, float and int, default=None, None and 2
+        :math:`\gamma`, c and d. None is from the middle of the authors' ranges: 0.15 for "rbf" and "laplacian", 0.1 and
+        1 for "poly", 0.005 and 0 for "sigmoid".
     n_landmarks : int, default=1024
         Rows that the features are built on, at most as many as there are.
     rank : int, optional
@@ -139,20 +137,15 @@ class KernelErasure(GradientTrained):
     normalize : bool, default=True
         Scale the rows to length 1 first, as the authors do. The length of a row, which may reveal the concept, is then
         lost: all erased rows are scaled by one number, the mean length of the training rows.
-    n_iterations : int, default=35_000
-        The most steps of the game.
-    learning_rate, weight_decay, tolerance : float, default=0.01, 0.00001, 0.025
+    n_iterations, learning_rate, weight_decay, tolerance : default=35_000, 0.01, 0.00001 and 0.025
         Of the game, as in `RLACE`.
-    hidden : tuple of int, default=(512, 512)
-        Widths of the hidden layers of the network, which has batch normalisation.
-    dropout : float, default=0.1
+    hidden, dropout : tuple of int and float, default=(512, 512) and 0.1
+        Widths of the hidden layers of the network, which has batch normalisation, and its dropout.
     preimage_steps, preimage_learning_rate : int and float, default=20_000 and 0.001
         The most steps that the network is trained for, with Adam.
-    batch_size : int, default=128
-        In the game and in training.
-    evaluate_every : int, default=500
-        Steps between two measurements on held-out rows, in the game and in training. (The authors' 1000 makes a fit
-        longer than it need be.)
+    batch_size, evaluate_every : int, default=128 and 500
+        Rows of a step, and steps between two measurements on held-out rows, in the game and in training. (The authors'
+        1000 steps make a fit longer than it need be.)
     patience : int, optional, default=3
         Stop the game or the training after so many measurements without gain. With None neither stops early, and the
         last network is kept instead of the best.
@@ -163,14 +156,11 @@ class KernelErasure(GradientTrained):
 
     Attributes
     ----------
-    network_ : Network
-        h, with batch normalisation folded into its layers.
-    scale_ : float
-        The factor that erased rows are multiplied with.
-    game_history_ : list of float
-        Loss of fresh linear classifiers on erased features after each round of the game, on held-out rows.
-    history_ : list of float
-        Loss of the network after each measurement on held-out rows.
+    network_, scale_ : Network and float
+        h, with batch normalisation folded into its layers; the factor that erased rows are multiplied with.
+    game_history_, history_ : list of float
+        Loss, on held-out rows, of fresh linear classifiers of erased features after each round of the game; loss of the
+        network after each measurement.
     classes_, n_features_in_, feature_names_in_
         As in `MUtE`.
 
@@ -184,16 +174,14 @@ class KernelErasure(GradientTrained):
     *Guarantees.* None for the rows that `transform` gives. Before the way back, linear classifiers of the features
     :math:`(I - V V^\top) \varphi(x)` are at the `tolerance` on held-out rows if the game ended before its last step.
 
-    *Limits.* Rows with exactly these features need not exist, and the network comes only near, so that something
-    is left of each direction. However small it is, a classifier that scales its columns can read it: measure the leak
-    on unseen rows. The authors found that other kernels and networks still read what one kernel no longer reads. Not
-    taken over from the authors: averages of several kernels; principal components and a constant column before the
-    features (put a PCA in a pipeline). The last layer of the network starts at 0, so that :math:`g` starts as the
-    identity.
+    *Limits.* Rows with exactly these features need not exist, and the network comes only near, so something is left of
+    each direction. However small it is, a classifier that scales its columns can read it: measure the leak on unseen
+    rows. The authors found that other kernels and networks still read what one kernel no longer reads. Not taken over
+    from the authors: averages of several kernels; principal components and a constant column before the features (put a
+    PCA in a pipeline). The last layer of the network starts at 0, and :math:`g` as the identity.
 
-    *Labels.* Not needed to transform. *Cost.* Memory for the features of all rows, n by `n_landmarks`, and one
-    eigendecomposition of `n_landmarks` columns. A step of training takes a batch through the features and back. To
-    transform: one small network.
+    *Labels.* Not needed to transform. *Cost.* Memory for the features of all rows, n by `n_landmarks`, one
+    eigendecomposition of `n_landmarks` columns; in training, features of each batch. To transform: one small network.
 
     References
     ----------
@@ -338,16 +326,14 @@ class KernelErasure(GradientTrained):
         check_network(self.network_, self.scale_, self.n_features_in_)
 
 
-def way_back(n_features: int, hidden: Iterable[int], dropout: float) -> torch.nn.Sequential:
+def way_back(n_features: int, hidden: Sequence[int], dropout: float) -> torch.nn.Sequential:
     """The network h, with batch normalisation and dropout; its last layer starts at zero."""
     from torch import nn
 
     layers: list[nn.Module] = []
-    width = n_features
-    for size in hidden:
-        layers += [nn.Linear(width, size), nn.BatchNorm1d(size), nn.ReLU(), nn.Dropout(dropout)]
-        width = size
-    last = nn.Linear(width, n_features)
+    for a, b in pairwise([n_features, *hidden]):
+        layers += [nn.Linear(a, b), nn.BatchNorm1d(b), nn.ReLU(), nn.Dropout(dropout)]
+    last = nn.Linear(hidden[-1], n_features)
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
     return nn.Sequential(*layers, last)

@@ -75,23 +75,16 @@ class KRaM(RateEraser):
         raw rows depends on the units of X.
     budget_weight : float, default=1.0
         λ.
-    normalization : {"layer", "sphere"}, default="sphere"
-        Norm of the normalised rows: √D or 1.
-    epochs : int, default=200
-        The most passes over the rows. The authors take 10, which are few steps if there are few rows.
-    batch_size : int, default=200
-    decay_every : int or None, default=None
-        The learning rate falls to a tenth after every so many epochs.
+    normalization, epochs, batch_size, decay_every : default="sphere", 200, 200 and None
+        As in `FaRM`. The authors take 10 epochs, which are few steps if there are few rows.
     n_layers, output, distortion, standardize, optimizer, learning_rate, momentum, weight_decay, patience, \
 validation_fraction, device, random_state
         As in `FaRM`, with the same defaults. The authors and the MUtE paper's code have ``output="raw"``.
 
     Attributes
     ----------
-    classes_ : array of shape (K,)
-        The labels of a categorical concept.
-    center_, scale_, network_, history_, n_features_in_, feature_names_in_
-        As in `FaRM`.
+    center_, scale_, network_, history_, classes_, n_features_in_, feature_names_in_
+        As in `FaRM`; a continuous concept has no `classes_`.
 
     See Also
     --------

@@ -46,15 +46,12 @@ class LEACE(Streaming):
 
     Attributes
     ----------
-    mean_ : array of shape (D,)
-    read_, remove_ : arrays of shape (D, r)
+    mean_, read_, remove_ : arrays of shape (D,), (D, r) and (D, r)
         An erased row is ``x - (x - mean_) @ read_ @ remove_.T``; r is at most K - 1.
     projection_ : array of shape (D, D)
         The projector P = I - remove_ read_ᵀ.
-    moments_ : Moments
-        What was gathered so far; not kept in files.
-    classes_, n_features_in_, feature_names_in_
-        As in `MUtE`.
+    moments_, classes_, n_features_in_, feature_names_in_
+        As in `MeanDifference`.
 
     See Also
     --------
@@ -83,9 +80,8 @@ class LEACE(Streaming):
     --------
     >>> import numpy as np
     >>> from mute.rivals import LEACE
-    >>> rng = np.random.default_rng(0)
     >>> z = np.repeat([0, 1, 2], 500)
-    >>> X = rng.normal(size=(1500, 4)) + 3 * np.eye(4)[z]
+    >>> X = np.random.default_rng(0).normal(size=(1500, 4)) + 3 * np.eye(4)[z]
     >>> Q = LEACE().fit_transform(X, z)
     >>> bool(np.allclose([Q[z == k].mean(axis=0) for k in range(3)], X.mean(axis=0)))
     True
@@ -260,9 +256,8 @@ class QLEACE(GaussianTransport):
     --------
     >>> import numpy as np
     >>> from mute.rivals import QLEACE
-    >>> rng = np.random.default_rng(0)
     >>> z = np.repeat(["a", "b"], 1000)
-    >>> X = rng.normal(size=(2000, 2)) * np.where(z == "a", 1.0, 3.0)[:, None]
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2)) * np.where(z == "a", 1.0, 3.0)[:, None]
     >>> Q = QLEACE(shrinkage=False, router=None).fit(X, z).transform(X, concept=z)
     >>> bool(np.allclose(np.cov(Q[z == "a"].T), np.cov(Q[z == "b"].T)))
     True
@@ -323,9 +318,8 @@ class FreeFormLEACE(ConceptEstimator):
     --------
     >>> import numpy as np
     >>> from mute.rivals import FreeFormLEACE
-    >>> rng = np.random.default_rng(0)
     >>> z = np.repeat([0, 1], 500)
-    >>> X = rng.normal(size=(1000, 4)) + 2 * z[:, None]
+    >>> X = np.random.default_rng(0).normal(size=(1000, 4)) + 2 * z[:, None]
     >>> eraser = FreeFormLEACE(classifier="logistic", random_state=0).fit(X, z)
     >>> g = eraser.classifier_.predict_proba(X)
     >>> bool(abs(np.cov(eraser.transform(X).T, g.T)[:4, 4:]).max() < 1e-10)

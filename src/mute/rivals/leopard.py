@@ -54,22 +54,17 @@ class LEOPARD(Projector, GradientTrained):
     rank : int, optional
         How many dimensions are kept: the fewer, the less of the concept and of everything else. None keeps half of
         the columns, the most that the authors keep (150 of 300 for GloVe, and as few as a twentieth for DIAL).
-    cascaded : bool, default=False
-        Erase linearly first.
-    gamma : float, default=100
-        Weight of the orthonormality of `U`.
+    cascaded, gamma : bool and float, default=False and 100
+        Whether to erase linearly first; weight of the orthonormality of `U`.
     pairs : {"sum", "mean"}, default="sum"
         The loss is the sum over pairs of classes (the authors) or their mean (the MUtE paper). With the mean, `gamma`
         weighs K (K - 1) / 2 times as much.
     learning_rate, weight_decay : float, default=5e-4 and 0
         Of Adam; a tenth of this learning rate from half of the epochs on.
-    epochs : int, default=200
-    batch_size : int, default=2048
+    epochs, batch_size : int, default=200 and 2048
         A pair of classes counts in a batch if both have two rows there: choose it large enough for the rarest class.
-    patience : int, optional
-        As in `FaRM`, but None by default.
-    validation_fraction, device, random_state
-        As in `FaRM`, with the same defaults.
+    patience, validation_fraction, device, random_state
+        As in `FaRM`, with the same defaults but for a patience of None.
 
     Attributes
     ----------
@@ -100,9 +95,9 @@ class LEOPARD(Projector, GradientTrained):
     of classes, and one exponential for each pair of rows, in blocks: memory grows with b, not b². A transform takes
     2 D r for each row.
 
-    *Presets.* "paper-..." are the settings of the MUtE paper as its repository ran them, cascaded and with the mean
-    over pairs. The paper says that they are the authors', and for Jigsaw those of DIAL, but the ranks of the repository
-    (200, 200, 10, 150) are others. "authors-..." are the settings of the method's authors, who give two ranks for Bios.
+    *Presets.* "paper-..." are those of the MUtE paper's repository, cascaded and with the mean over pairs. The paper
+    says that they are the authors', and for Jigsaw those of DIAL, but the repository's ranks (200, 200, 10, 150) are
+    others. "authors-..." are those of the method's authors, who give two ranks for Bios.
 
     References
     ----------
@@ -114,9 +109,8 @@ class LEOPARD(Projector, GradientTrained):
 
     >>> import numpy as np
     >>> from mute.rivals import LEOPARD
-    >>> rng = np.random.default_rng(0)
     >>> z = np.repeat([0, 1], 300)
-    >>> X = rng.normal(size=(600, 3))
+    >>> X = np.random.default_rng(0).normal(size=(600, 3))
     >>> X[z == 1, 1] *= 3
     >>> eraser = LEOPARD(rank=2, epochs=60, batch_size=128, learning_rate=0.05, random_state=0).fit(X, z)
     >>> np.diag(eraser.transform(np.eye(3))).round(1)

@@ -54,10 +54,10 @@ class PEF(ConceptEstimator):
     bandwidth : float, default=0.5
         Of the kernel density.
     draw : {"row", "copy"}, default="row"
-        Source of the random number that chooses among the outputs of an atom. "row": the values of the row, so that a
-        row has the same output in any batch, and equal rows have equal outputs. "copy": also the number of equal rows
-        of its atom that come before it in the call, so that copies spread as the coupling says. If rows repeat (a
-        finite support) only "copy" erases, and the copies must come in one call.
+        Source of the random number that chooses among the outputs of an atom. "row": the values of the row, so that
+        equal rows have equal outputs in any batch. "copy": also the number of equal rows of its atom that come before
+        it in the call, so that copies spread as the coupling says. If rows repeat (a finite support) only "copy"
+        erases, and the copies must come in one call.
     random_state : int, RandomState or None
         Two fits with the same int give the same eraser.
 
@@ -90,7 +90,7 @@ class PEF(ConceptEstimator):
     *Limits.* Outputs are atoms: of a row, only its nearest atom counts, and at most log A nats of it stay. Unseen rows
     fall to the atoms in other shares than the training rows, the more so the fewer rows an atom has, and that shows
     in their outputs. The greedy coupling is not always that of least entropy. The authors' search for a better Q by
-    Bayesian optimisation is left out: it has as many dimensions as there are atoms.
+    Bayesian optimisation, with as many dimensions as there are atoms, is left out.
 
     *Labels.* Not needed, but the guarantee needs them. Without labels a row takes the nearest atom of all classes,
     which also decides its class; if classes overlap, many rows take the coupling of another class and leak.

@@ -34,17 +34,16 @@ class TaCo(WithTask):
     r"""Targeted concept erasure: drop the principal components that reveal the concept.
 
     Rows are written in r principal components, :math:`x - \mu = u W + \text{rest}`, and a network learns to read the
-    concept from x. The components are masked by amounts :math:`m \in [0, 1)^r`, so that the network sees
-    :math:`x - (u \circ m) W`, and the total Sobol index of component i is the share that :math:`m_i` has, alone or
-    with others, in the variance of the network's response s:
+    concept from x. It then sees :math:`x - (u \circ m) W`, components masked by amounts :math:`m \in [0, 1)^r`. The
+    total Sobol index of component i is the share of :math:`m_i`, alone or with others, in the variance of the network's
+    response s:
 
     .. math:: S_i = \frac{1}{2 q \operatorname{Var}(s(A))} \sum_{j=1}^{q} \left(s(A_j) - s(C^{(i)}_j)\right)^2,
 
     where A and B are q masks each (Sobol points) and :math:`C^{(i)}` is A with column i from B, averaged over rows. The
-    components with the largest index are dropped, and so is the rest: :math:`f(x) = \mu + \sum_{kept} u_c W_c`.
-
-    With the labels of a task, components are dropped in the order of :math:`\arctan(S_i^Y / S_i^Z)`, the smallest
-    first: components that say much of the concept and little of the task.
+    components with the largest index are dropped, and so is the rest: :math:`f(x) = \mu + \sum_{kept} u_c W_c`. With
+    the labels of a task, those with the smallest :math:`\arctan(S_i^Y / S_i^Z)` are dropped first: components that say
+    much of the concept and little of the task.
 
     Parameters
     ----------
@@ -63,10 +62,8 @@ class TaCo(WithTask):
         Epochs of training the networks. With None, until the loss on held-out rows no longer falls.
     keep_mean : bool, default=True
         Put the mean back into the outputs. The authors leave it out.
-    validation_fraction : float, default=0.2
-        Share of the rows that "auto" holds out.
-    random_state : int, RandomState or None
-        Two fits with the same int give the same eraser.
+    validation_fraction, random_state : float, default=0.2, and int, RandomState or None
+        Share of the rows that "auto" holds out; two fits with the same int give the same eraser.
 
     Attributes
     ----------
@@ -89,8 +86,7 @@ class TaCo(WithTask):
 
     Notes
     -----
-    *Guarantees.* The map is affine, an orthogonal projection of rank r - n_drop about the mean, and the same for all
-    classes.
+    *Guarantees.* The map is an orthogonal projection of rank r - n_drop about the mean, the same for all classes.
 
     *Limits.* No law is made equal: what the kept components say of the concept stays, and after a fixed number of
     drops that may be much. The network serves for the ranking only. Variance beyond the r components is lost, which is

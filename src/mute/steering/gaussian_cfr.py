@@ -29,14 +29,12 @@ class GaussianCFR(ConceptEstimator):
     :math:`\Sigma_{xz}`, and the rest: :math:`x = Px + E^\top c`, where P erases linearly and the rows of E are an
     orthonormal basis. Within class j the coordinates follow :math:`c = \nu_j(Px) + \varepsilon_j`, with
     :math:`\nu_j` affine and :math:`\varepsilon_j` Gaussian. What x would be under class j keeps the rest:
-
-    .. math:: x_{\leftarrow j} = Px + E^\top \nu_j(Px)
+    :math:`x_{\leftarrow j} = Px + E^\top \nu_j(Px)`.
 
     Parameters
     ----------
     variant : {"orthogonal", "leace"}, default="orthogonal"
-        P is the orthogonal projector off the span, or the oblique one of LEACE (without shrinkage), which moves rows
-        less.
+        P is the orthogonal projector off the span, or LEACE's (without shrinkage), which moves rows less.
     ridge : float, default=1e-4
         Penalty on the slopes of :math:`\nu_j`, as a share of the mean variance of a column of Px. (The authors regress
         by gradient descent with a weight decay of 1e-4, whose strength depends on the units of the rows.)
@@ -50,19 +48,15 @@ class GaussianCFR(ConceptEstimator):
 
     Attributes
     ----------
-    mean_ : array of shape (D,)
-        Mean of all rows.
-    basis_, coordinates_ : arrays of shape (r, D)
-        E, with r the smaller of K - 1 and D; a row is zero where the class means span fewer directions. c is
-        ``coordinates_ @ (x - mean_)``; both are the same for the orthogonal variant.
+    mean_, basis_, coordinates_ : arrays of shape (D,), (r, D) and (r, D)
+        Mean of all rows; E, with r the smaller of K - 1 and D, whose row is zero where the class means span fewer
+        directions; c is ``coordinates_ @ (x - mean_)``. The last two are the same for the orthogonal variant.
     slopes_, intercepts_ : arrays of shape (K, r, D) and (K, r)
         :math:`\nu_j` is ``slopes_[j] @ (x - mean_) + intercepts_[j]``, which sees nothing of x but Px.
     noise_ : array of shape (K, r, r)
         Covariance of :math:`\varepsilon_j`, from the training rows (divided by their number).
-    projection_ : array of shape (D, D)
-        The projector P = I - ``basis_.T @ coordinates_``.
-    seed_ : int
-        Where the draws begin.
+    projection_, seed_ : array of shape (D, D) and int
+        The projector P = I - ``basis_.T @ coordinates_``, and where the draws begin.
     classes_, n_features_in_, feature_names_in_
         As in `MUtE`.
 

@@ -83,9 +83,8 @@ class LinearOT(GaussianTransport):
     --------
     >>> import numpy as np
     >>> from mute.steering import LinearOT
-    >>> rng = np.random.default_rng(0)
     >>> z = np.repeat(["a", "b"], 1000)
-    >>> X = rng.normal(size=(2000, 2)) * np.where(z == "a", 1.0, 3.0)[:, None]
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2)) * np.where(z == "a", 1.0, 3.0)[:, None]
     >>> moved = LinearOT(reg=0.0, router=None).fit(X, z).counterfactual(X[:1000], "b", concept=z[:1000])
     >>> bool(np.allclose(np.cov(moved.T), np.cov(X[1000:].T)))
     True
