@@ -194,6 +194,8 @@ class TaCo(WithTask):
         X = (X - self.mean_.astype(X.dtype)) / X.dtype.type(scale)
         W = self.components_.astype(X.dtype)
         sample = rng.permutation(stratified_sample(targets[0], self.n_samples, rng))
+        if not len(sample):
+            raise MuteError(f"n_samples={self.n_samples} is too few for one row of each class; raise it")
         probes = [Probe.of(fit_probe(X, labels, self.epochs, rng), X[sample], W, labels[sample]) for labels in targets]
         masks = sobol_masks(len(W), self.n_masks).astype(X.dtype)
         size = max(1, _BLOCK // (self.n_masks * _HIDDEN))
