@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ def strength_at(p: float) -> float:
 
 def learning_rate_at(p: float) -> float:
     """μ_p/μ_0 = (1 + 10 p)^(-3/4)."""
-    return float((1 + 10 * p) ** -0.75)
+    return (1 + 10 * p) ** -0.75
 
 
 def reverse(U: Tensor, strength: float) -> Tensor:
@@ -52,7 +52,7 @@ def reverse(U: Tensor, strength: float) -> Tensor:
         def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> Tensor:
             return -strength * gradient
 
-    return cast("Tensor", Reversal.apply(U))  # type: ignore[no-untyped-call]
+    return Reversal.apply(U)  # type: ignore[no-untyped-call]
 
 
 @dataclass(eq=False, repr=False)
@@ -252,7 +252,7 @@ class _Game:
         optimizer.step()
 
     def _encode(self, x: Tensor) -> Tensor:
-        return x + cast("Tensor", self.encoder(x))
+        return x + self.encoder(x)
 
     def _read(self, adversary: torch.nn.Module, u: Tensor, z: Tensor) -> Tensor:
         from torch.nn.functional import cross_entropy

@@ -164,7 +164,7 @@ class LEOPARD(Projector, GradientTrained):
         """How many dimensions to keep of those that there are."""
         columns, most = space.shape
         if self.rank is None:
-            return min(max(columns // 2, 1), int(most))
+            return min(max(columns // 2, 1), most)
         if self.rank > most:
             left = "are left by the linear step" if self.cascaded else "there are"
             raise MuteError(f"rank must be at most {most}, as many dimensions as {left}, not {self.rank}")

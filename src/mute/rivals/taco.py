@@ -218,7 +218,7 @@ class TaCo(WithTask):
 
     def _erase(self, X: Array) -> NDArray[np.floating]:
         W, mean = (a.astype(X.dtype, copy=False) for a in (self.components_[self.kept_ == 1], self.mean_))
-        out: Array = ((X - mean) @ W.T) @ W
+        out = ((X - mean) @ W.T) @ W
         return out + mean if self.keep_mean else out
 
     def _check_restored(self) -> None:
