@@ -263,6 +263,12 @@ def test_bad_settings(settings: dict[str, Any]) -> None:
         TaCo(**settings).fit(X, z)
 
 
+def test_fewer_samples_than_classes_are_refused() -> None:
+    X, z = draw("gauss", 60, 3, seed=0, n_classes=3)
+    with pytest.raises(MuteError, match="n_samples=2 is too few for one row of each class"):
+        TaCo(n_drop=1, n_samples=2, epochs=2, random_state=0).fit(X, z)
+
+
 def test_a_task_of_one_class_is_refused() -> None:
     X, z = draw("gauss", 20, 2, seed=0)
     with pytest.raises(MuteError, match="task has only one class"):

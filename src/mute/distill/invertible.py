@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,7 @@ from mute.distill.teaching import (
     ParameterOps,
     Trained,
     affine_by_class,
-    batches,
-    check_every_class,
-    check_shapes,
+    affine_with,
     classes_for,
     erased_by,
     fidelity,
@@ -29,11 +27,13 @@ from mute.errors import MuteError
 from mute.estimators.conditional import Conditional, Invertible
 from mute.estimators.settings import COUNT, FLAG, NOT_NEGATIVE, POSITIVE
 from mute.estimators.training import device_of
-from mute.estimators.transport import by_group
 from mute.flow.ops import NumpyOps, in_blocks
 from mute.rows.sources import in_memory
 from mute.rows.validation import check_parameters, check_rows
 from mute.typing import Array, Classifier, Constraints, LabelsLike, Method, Ops, RowsLike, Value
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["InvertibleSurrogate"]
 
@@ -50,44 +50,37 @@ class InvertibleSurrogate(Trained, Invertible):
     Parameters
     ----------
     teacher : MUtE or another method that depends on the class, or None
-        The method to copy. A fitted teacher is used as it is; otherwise a clone is fitted on the same rows. None is
-        `MUtE`. (`clone`, and with it cross-validation, forgets what the teacher has learned.)
+        The method to copy, as in `MLPSurrogate`.
     conditional : bool, default=True
         One network that takes the class as an input (cINN). If False, each class has its own (INN).
-    n_blocks : int, default=8
-    width : int, optional
-        Of the two hidden layers of each block; when None, twice the number of columns, at most 512.
+    n_blocks, width : int, default=8 and None
+        Number of blocks, and width of their two hidden layers; when None, twice the number of columns, at most 512.
     clamp : float, default=2.0
         c: a block stretches no coordinate by more than exp(c).
     inverse_weight : float, default=0.0
         Weight of the error of the way back, beside that of the way there. The two are one map, so it changes little,
         and training takes twice as long.
-    epochs : int, default=200
-        The most passes over the rows.
+    epochs, patience : int, default=200 and 12
+        As in `MLPSurrogate`.
     batch_size : int or "auto", default="auto"
         "auto" takes a 32nd of the rows, made ones not counted, from 128 to 1024.
     learning_rate, weight_decay : float, default=5e-4 and 1.0
         Of AdamW. The learning rate falls to a third whenever the watched loss stands still for a quarter of the
         patience; gradients longer than 1 are cut.
-    patience : int, default=12
-        Stop after so many epochs without gain on held-out rows; the best weights are kept.
     router : {"teacher", "mlp", "logistic"}, classifier or None, default="teacher"
-        Chooses the class of a row without a label; with None, transforming requires labels.
+        As in `LinearSurrogate`.
     augment, validation_rows, device, random_state
         As in `MLPSurrogate`, with the same defaults.
 
     Attributes
     ----------
-    matrices_, inverses_ : array of shape (K, D, D)
-        The affine maps' matrices, which multiply rows from the right, and their inverses.
-    offsets_ : array of shape (K, D)
+    matrices_, inverses_, offsets_ : arrays of shape (K, D, D), (K, D, D) and (K, D)
+        The affine maps: matrices, which multiply rows from the right, their inverses, and offsets.
     orders_ : list of lists of int
         How the columns are put before each block, and after the last.
     weights_ : dict of arrays
         The networks of the blocks.
-    history_ : list of float
-        The watched loss after each epoch.
-    fidelity_ : dict
+    history_, fidelity_ : list of float and dict
         As in `MLPSurrogate`; "mse_class_affine" is the error of the affine maps alone.
     classes_, router_, routing_, n_features_in_, feature_names_in_
         As in `MUtE`.
@@ -106,7 +99,6 @@ class InvertibleSurrogate(Trained, Invertible):
     *Limits.* A copy erases as far as it is faithful. Far outside the data the networks of the blocks extrapolate.
 
     *Labels.* Without a router, transforming requires labels; a fitted teacher with a router needs none to copy.
-
     *Cost.* One product with a (D, D) matrix, and three with the thinner matrices of each block, either way. torch is
     needed to fit, never to transform.
 
@@ -164,42 +156,42 @@ class InvertibleSurrogate(Trained, Invertible):
         learn, watch = set_aside(len(X), self.validation_rows, rng)
         k = classes_for(teacher, X, z)
         Q = erased_by(teacher, X, k)
-        learned, held = (Pairs.gather(batches(X, Q, rows), d) for rows in (learn, watch))
+        learned, held = (Pairs.of(X, Q, rows) for rows in (learn, watch))
         x, k_learn, q = X[learn], k[learn], Q[learn]
         if isinstance(teacher, Invertible):
             more = made_rows(teacher, q, n_classes, self.augment, rng)
             x, k_learn, q = (np.concatenate(pair) for pair in zip((x, k_learn, q), more, strict=True))
-        check_every_class(k_learn, self._encoder.classes)
+        self._check_every_class(k_learn)
         self._learn_affine(teacher, x, k_learn, q)
         self.orders_ = _orders(d, self.n_blocks, rng)
-        weights = self._initial(d, n_classes, rng)
-
+        weights = self.weights_ = self._initial(d, n_classes, rng)
         device = device_of(self.device)
-        learning, watching = (
-            [
-                torch.from_numpy(array).to(device)
-                for array in (self._affine(rows, codes).astype(np.float32), codes, answers.astype(np.float32))
-            ]
-            for rows, codes, answers in ((x, k_learn, q), (X[watch], k[watch], Q[watch]))
-        )
+
+        def tensors(rows: Array, codes: Array, answers: Array) -> list[Tensor]:
+            near = affine_with(NumpyOps(rows.dtype), rows, codes, self.matrices_, self.offsets_)
+            arrays = (near.astype(np.float32), codes, answers.astype(np.float32))
+            return [torch.from_numpy(array).to(device) for array in arrays]
+
+        def gap(h: Tensor, k: Tensor, q: Tensor) -> Tensor:
+            return ((self._couple(ops, h, k) - q) ** 2).mean()
+
+        def loss(h: Tensor, k: Tensor, q: Tensor) -> Tensor:
+            if not self.inverse_weight:
+                return gap(h, k, q)
+            back = ((self._couple(ops, q, k, backwards=True) - h) ** 2).mean()
+            return gap(h, k, q) + self.inverse_weight * back
+
+        learning, watching = tensors(x, k_learn, q), tensors(X[watch], k[watch], Q[watch])
         left, before = (float(((h - answers) ** 2).mean()) for h, _, answers in (learning, watching))
         ops = ParameterOps(weights, device, ("layer2_weight", "layer2_bias"), math.sqrt(left))
         del x, q, Q
-        self.weights_ = weights
-
-        def loss(h: Any, k: Any, q: Any) -> Any:
-            out = ((self._couple(ops, h, k) - q) ** 2).mean()
-            if self.inverse_weight:
-                out = out + self.inverse_weight * ((self._couple(ops, q, k, backwards=True) - h) ** 2).mean()
-            return out
 
         batch = int(np.clip(len(learn) // 32, 128, 1024))
         self._copy_by_gradient(ops, loss, learning, watching, rng, auto_batch=batch, longest=1.0)
         with torch.no_grad():
-            h, codes, answers = watching
-            error = float(((self._couple(ops, h, codes) - answers) ** 2).mean())
-        self.weights_ = ops.weights() if error < before else weights
-        self.weights_ = {name: w.astype(X.dtype) for name, w in self.weights_.items()}
+            error = float(gap(*watching))
+        best = ops.weights() if error < before else weights
+        self.weights_ = {name: w.astype(X.dtype) for name, w in best.items()}
         self.fidelity_ = fidelity(min(error, before), learned, held, len(watch)) | {"mse_class_affine": before}
 
     def _learn_affine(self, teacher: Method, x: Array, k: NDArray[np.int64], q: Array) -> None:
@@ -243,10 +235,6 @@ class InvertibleSurrogate(Trained, Invertible):
             for j, size in enumerate(sizes)
         ]
 
-    def _affine(self, X: Array, k: NDArray[np.int64]) -> NDArray[np.floating]:
-        origin = np.zeros(X.shape[1])
-        return by_group(X, k, lambda c: (self.matrices_[c].T, origin, self.offsets_[c]))
-
     def _couple(self, ops: Ops, h: Value, k: Value, *, backwards: bool = False, logdet: bool = False) -> Value:
         """The blocks, forwards or backwards; with `logdet`, a last column has the log-determinant of each row."""
         run = self._backwards if backwards else partial(self._forwards, logdet=logdet)
@@ -254,8 +242,8 @@ class InvertibleSurrogate(Trained, Invertible):
             return ops.by_class(lambda rows, c: run(ops, rows, None, c), h, k, len(self._encoder))
         return run(ops, h, ops.take(ops.array("one_hot", np.eye(len(self._encoder))), k), 0)
 
-    def _forwards(self, ops: Ops, h: Value, given: Any, net: int, *, logdet: bool) -> Value:
-        total: Any = 0.0
+    def _forwards(self, ops: Ops, h: Value, given: Value, net: int, *, logdet: bool) -> Value:
+        total: Value = 0.0
         for i in range(len(self.orders_) - 1):
             u, v = ops.split(ops.columns(h, self._order(ops, i)), self.n_features_in_ // 2)
             stretch, shift = self._subnet(ops, u, given, net, i)
@@ -264,7 +252,7 @@ class InvertibleSurrogate(Trained, Invertible):
         h = ops.columns(h, self._order(ops, len(self.orders_) - 1))
         return ops.concat([h, ops.column(total)]) if logdet else h
 
-    def _backwards(self, ops: Ops, h: Value, given: Any, net: int) -> Value:
+    def _backwards(self, ops: Ops, h: Value, given: Value, net: int) -> Value:
         h = ops.columns(h, self._order(ops, len(self.orders_) - 1, back=True))
         for i in reversed(range(len(self.orders_) - 1)):
             u, v = ops.split(h, self.n_features_in_ // 2)
@@ -272,7 +260,7 @@ class InvertibleSurrogate(Trained, Invertible):
             h = ops.columns(ops.concat([u, (v - shift) / ops.exp(stretch)]), self._order(ops, i, back=True))
         return h
 
-    def _subnet(self, ops: Ops, u: Any, given: Any, net: int, i: int) -> tuple[Any, Any]:
+    def _subnet(self, ops: Ops, u: Value, given: Value, net: int, i: int) -> tuple[Value, Value]:
         """Logarithm of the stretch, and the shift, that a block gives to the columns it changes."""
         x = u if given is None else ops.concat([u, given])
         for j in range(3):
@@ -288,14 +276,7 @@ class InvertibleSurrogate(Trained, Invertible):
         return ops.array(f"{'back' if back else 'order'}{i}", np.argsort(order) if back else order)
 
     def push_with(self, ops: Ops, x: Value, k: Value) -> Value:
-        return self._couple(ops, self._affine_of(ops, x, k), k)
-
-    def _affine_of(self, ops: Ops, x: Value, k: Value) -> Value:
-        def work(rows: Value, c: int) -> Value:
-            matrix, offset = ops.array(f"matrix{c}", self.matrices_[c]), ops.array(f"offset{c}", self.offsets_[c])
-            return ops.linear(rows, matrix, offset)
-
-        return ops.by_class(work, x, k, len(self._encoder))
+        return self._couple(ops, affine_with(ops, x, k, self.matrices_, self.offsets_), k)
 
     def pull_with(self, ops: Ops, q: Value, k: Value) -> Value:
         def work(rows: Value, c: int) -> Value:
@@ -322,8 +303,8 @@ class InvertibleSurrogate(Trained, Invertible):
         check_is_fitted(self)
         X = check_rows(self, in_memory(X))
         k, ops = self._class_of(X, concept), NumpyOps(X.dtype)
-        affine = np.linalg.slogdet(self.matrices_)[1].astype(X.dtype)
-        return affine[k] + self._couple(ops, self._affine_of(ops, X, k), k, logdet=True)[:, -1]
+        near = affine_with(ops, X, k, self.matrices_, self.offsets_)
+        return np.linalg.slogdet(self.matrices_)[1].astype(X.dtype)[k] + self._couple(ops, near, k, logdet=True)[:, -1]
 
     def _check_restored(self) -> None:
         d, n_classes = self.n_features_in_, len(self._encoder)
@@ -333,7 +314,7 @@ class InvertibleSurrogate(Trained, Invertible):
         width = self.weights_["net0_block0_layer0_bias"].size
         layers = self._layers(d, n_classes, width)
         expected: dict[str, tuple[int, ...]] = {f"{name}_weight": size for name, size in layers}
-        check_shapes(self.weights_, expected | {f"{name}_bias": size[1:] for name, size in layers})
+        self._check_shapes(expected | {f"{name}_bias": size[1:] for name, size in layers})
         with np.errstate(all="ignore"):
             gap = np.abs(self.matrices_ @ self.inverses_ - np.eye(d)).max()
         if not gap < 1e-4:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.distill.teaching import Pairs, Surrogate, batches, check_shapes, erased_by, fidelity, set_aside
+from mute.distill.teaching import Pairs, Surrogate, erased_by, fidelity, set_aside
 from mute.errors import MuteError
 from mute.estimators.settings import COUNT, COUNT_OR_NONE, NOT_NEGATIVE
 from mute.flow.ops import NumpyOps, in_blocks
@@ -27,8 +27,7 @@ class LowRankSurrogate(Surrogate):
     Parameters
     ----------
     teacher : eraser or None
-        The method to copy. A fitted teacher is used as it is; otherwise a clone is fitted on the same rows. None is
-        `MUtE`. (`clone`, and with it cross-validation, forgets what the teacher has learned.)
+        The method to copy, as in `MLPSurrogate`.
     rank : int, optional
         Of the matrix; that of all columns when None. From D / 2 on, one full product is cheaper than two thin ones.
     ridge : float, default=1e-6
@@ -42,11 +41,8 @@ class LowRankSurrogate(Surrogate):
     ----------
     weights_ : dict of arrays
         "slopes" (D, D) or "left" (D, r) and "right" (r, D); "offset" (D,).
-    fidelity_ : dict
-        On the held-out rows: "mse", the mean squared error per column; "mse_affine" and "mse_constant", those of the
-        best affine map and of the mean; "r2", the share of variance explained; "rows", how many.
-    classes_, n_features_in_, feature_names_in_
-        As in `MUtE`.
+    fidelity_, classes_, n_features_in_, feature_names_in_
+        As in `MLPSurrogate`.
 
     See Also
     --------
@@ -62,9 +58,7 @@ class LowRankSurrogate(Surrogate):
     the difference between them stays. It shows what a better copy must beat, and can be enough for a teacher that is
     affine itself. Audit its outputs.
 
-    *Labels.* Not needed to transform.
-
-    *Cost.* One product with a (D, D) matrix, or two with (D, r) ones.
+    *Labels.* Not needed to transform. *Cost.* One product with a (D, D) matrix, or two with (D, r) ones.
 
     References
     ----------
@@ -104,7 +98,7 @@ class LowRankSurrogate(Surrogate):
         teacher = self._fitted_teacher(X, z, rng)
         learn, watch = set_aside(len(X), self.validation_rows, rng)
         Q = erased_by(teacher, X, z)
-        learned, held = (Pairs.gather(batches(X, Q, rows), d) for rows in (learn, watch))
+        learned, held = (Pairs.of(X, Q, rows) for rows in (learn, watch))
         A, b = learned.regression(self.ridge)
         self.weights_ = {"slopes": A.T}
         if self.rank is not None:
@@ -130,8 +124,7 @@ class LowRankSurrogate(Surrogate):
     def _check_restored(self) -> None:
         d = self.n_features_in_
         if "slopes" in self.weights_:
-            expected: dict[str, tuple[int, ...]] = {"slopes": (d, d), "offset": (d,)}
+            self._check_shapes({"slopes": (d, d), "offset": (d,)})
         else:
             r = self.weights_["left"].shape[-1]
-            expected = {"left": (d, r), "right": (r, d), "offset": (d,)}
-        check_shapes(self.weights_, expected)
+            self._check_shapes({"left": (d, r), "right": (r, d), "offset": (d,)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,7 @@ from mute.distill.teaching import (
     ParameterOps,
     Trained,
     affine_by_class,
-    batches,
-    check_shapes,
+    affine_with,
     erased_by,
     fidelity,
     made_rows,
@@ -30,6 +29,9 @@ from mute.estimators.training import device_of
 from mute.flow.ops import NumpyOps, in_blocks
 from mute.flow.routing import NetworkRouter
 from mute.typing import Array, Constraints, Json, Method, Ops, Value
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["MLPSurrogate"]
 
@@ -51,14 +53,10 @@ class MLPSurrogate(Trained):
     teacher : eraser or None
         The method to copy. A fitted teacher is used as it is; otherwise a clone is fitted on the same rows. None is
         `MUtE`. (`clone`, and with it cross-validation, forgets what the teacher has learned.)
-    n_layers : int, default=4
-        Linear layers, the last one included.
-    width : int, optional
-        Of the hidden layers; twice the number of columns when None.
+    n_layers, width : int, default=4 and None
+        Linear layers, the last one included, and the width of the hidden ones; twice the number of columns when None.
     skip : bool, default=True
         Add the affine copies. Without them the network must learn a map that is mostly linear from nothing.
-    epochs : int, default=1500
-        The most passes over the rows.
     augment : int or "auto", default="auto"
         Further rows to learn from, for each row; a teacher that can be inverted makes them from mixtures of erased
         rows. "auto" makes three, while all rows are fewer than 50,000.
@@ -68,13 +66,13 @@ class MLPSurrogate(Trained):
         Of AdamW.
     fall : bool, default=True
         Let the learning rate fall to a third whenever the watched loss stands still for a quarter of the patience.
-    patience : int, default=20
-        Stop after so many epochs without gain on held-out rows; the best weights are kept.
+    epochs, patience : int, default=1500 and 20
+        The most passes over the rows. After `patience` passes without gain on held-out rows, training stops; the best
+        weights are kept.
     validation_rows : int, default=2000
         The most held-out rows, at most a fifth.
-    device : str, default="cpu"
-        Where torch trains; "auto" takes an accelerator if there is one.
-    random_state : int, RandomState or None
+    device, random_state : str, default="cpu", and int, RandomState or None
+        As in `FaRM`.
 
     Attributes
     ----------
@@ -105,10 +103,9 @@ class MLPSurrogate(Trained):
     requires labels it learns the mean over the classes a row may have. It cannot be inverted and makes no
     counterfactuals. Judge it by adversaries trained on its own outputs.
 
-    *Labels.* Transforming needs no labels; a fitted teacher with a router needs none to copy either.
-
-    *Cost.* 13 products of (n, D) with (D, D) at 4 layers, 9 at 3, and the router. Training takes about three times as
-    much for each pass. torch is needed to fit, never to transform.
+    *Labels.* Transforming needs no labels; a fitted teacher with a router needs none to copy either. *Cost.* 13
+    products of (n, D) with (D, D) at 4 layers, 9 at 3, and the router. Training takes about three times as much for
+    each pass. torch is needed to fit, never to transform.
 
     *Presets.* "paper" is the paper's, without skip and with batches of 2048; "authors" its code, of 3 layers and 10
     epochs; "fast" has 3 layers.
@@ -161,29 +158,26 @@ class MLPSurrogate(Trained):
                 learn = np.concatenate([learn, np.arange(len(X), len(X) + len(made))])
                 # Erased as the router sends them, which near a border is not how they were made.
                 X, Q = np.concatenate([X, made]), np.concatenate([Q, erased_by(teacher, made, classes)])
-        learned, held = (Pairs.gather(batches(X, Q, rows), d) for rows in (learn, watch))
+        learned, held = (Pairs.of(X, Q, rows) for rows in (learn, watch))
         center, axes = learned.mean[:d], _whitening(learned.covariance[:d, :d])
         k, matrices, offsets = self._learn_skip(teacher, X, Q, learn, learned)
 
-        def tensors(rows: NDArray[np.int64]) -> list[Any]:
+        def tensors(rows: NDArray[np.int64]) -> list[Tensor]:
             white = row_by_row(rows, lambda part: (X[part] - center) @ axes, axes.shape[1])
-            rest = row_by_row(rows, lambda part: Q[part] - _affine(X[part], k[part], matrices, offsets), d)
+            rest = row_by_row(rows, lambda part: Q[part] - affine_with(double, X[part], k[part], matrices, offsets), d)
             return [torch.from_numpy(array).to(device) for array in (white, rest)]
 
-        device = device_of(self.device)
+        device, double = device_of(self.device), NumpyOps(np.float64)
         learning, watching = tensors(learn), tensors(watch)
         weights = self._initial(axes.shape[1], d, rng)
         last = (f"layer{self.n_layers - 1}_weight", f"layer{self.n_layers - 1}_bias") if self.skip else ()
         ops = ParameterOps(weights, device, last, math.sqrt((learning[1] ** 2).mean()))
-        self._copy_by_gradient(
-            ops,
-            lambda x, rest: ((_network(ops, x, weights) - rest) ** 2).mean(),
-            learning,
-            watching,
-            rng,
-            auto_batch=int(np.clip(len(learn) // 32, 128, 2048)),
-            fall=self.fall,
-        )
+
+        def loss(x: Tensor, rest: Tensor) -> Tensor:
+            return ((_network(ops, x, weights) - rest) ** 2).mean()
+
+        batch = int(np.clip(len(learn) // 32, 128, 2048))
+        self._copy_by_gradient(ops, loss, learning, watching, rng, auto_batch=batch, fall=self.fall)
         before, best = float((watching[1] ** 2).mean()), min(self.history_)
         gained = best < before or not self.skip
         trained = {"offsets": offsets} | ({"matrices": matrices} if self.skip else {})
@@ -240,12 +234,7 @@ class MLPSurrogate(Trained):
         if "matrices" not in self.weights_:
             return ops.array("offset", self.weights_["offsets"][0])
         k = ops.argmax(self.router_.run_with(ops, x, "router")) if self.router_ is not None else None
-
-        def work(rows: Value, c: int) -> Value:
-            matrix, offset = self.weights_["matrices"][c], self.weights_["offsets"][c]
-            return ops.linear(rows, ops.array(f"matrix{c}", matrix), ops.array(f"offset{c}", offset))
-
-        return ops.by_class(work, x, k, len(self.weights_["offsets"]))
+        return affine_with(ops, x, k, self.weights_["matrices"], self.weights_["offsets"])
 
     def _check_restored(self) -> None:
         d, n = self.n_features_in_, _depth(self.weights_)
@@ -258,14 +247,7 @@ class MLPSurrogate(Trained):
         for i in range(n):
             expected |= {f"layer{i}_weight": (widths[i], widths[i + 1]), f"layer{i}_bias": (widths[i + 1],)}
             expected |= {f"layer{i}_{name}": (width,) for name in ("gain", "offset") if i < n - 1}
-        check_shapes(self.weights_, expected)
-
-
-def _affine(
-    X: Array, k: NDArray[np.int64], matrices: NDArray[np.float64], offsets: NDArray[np.float64]
-) -> NDArray[np.floating]:
-    """The affine map of each row's class."""
-    return NumpyOps(np.float64).by_class(lambda rows, c: rows @ matrices[c] + offsets[c], X, k, len(matrices))
+        self._check_shapes(expected)
 
 
 def _depth(weights: dict[str, Array]) -> int:
@@ -274,14 +256,14 @@ def _depth(weights: dict[str, Array]) -> int:
 
 def _network(ops: Ops, x: Value, weights: dict[str, Array]) -> Value:
     """The network as arithmetic on values of `ops`."""
-    n_layers = _depth(weights)
-    for i in range(n_layers):
-        w, b = (ops.array(name, weights[name]) for name in (f"layer{i}_weight", f"layer{i}_bias"))
-        x = ops.linear(x, w, b)
-        if i < n_layers - 1:
-            gain, offset = (ops.array(name, weights[name]) for name in (f"layer{i}_gain", f"layer{i}_offset"))
-            x = ops.tanh(ops.layer_norm(x, gain, offset))
-    return x
+
+    def given(i: int, *parts: str) -> list[Value]:
+        return [ops.array(f"layer{i}_{part}", weights[f"layer{i}_{part}"]) for part in parts]
+
+    last = _depth(weights) - 1
+    for i in range(last):
+        x = ops.tanh(ops.layer_norm(ops.linear(x, *given(i, "weight", "bias")), *given(i, "gain", "offset")))
+    return ops.linear(x, *given(last, "weight", "bias"))
 
 
 def _whitening(S: NDArray[np.float64]) -> NDArray[np.float64]:

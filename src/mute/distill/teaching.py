@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted
 
 from mute.errors import MuteError
 from mute.estimators.base import ConceptEstimator
@@ -21,7 +19,11 @@ from mute.estimators.settings import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, POSITIV
 from mute.estimators.training import GradientTrained, descent, device_of, require_torch, seeded
 from mute.flow.ops import TorchOps
 from mute.rows.validation import LabelEncoder, concept_of
-from mute.typing import Array, Constraints, Foreign, Json, LabelsLike, Method, RowsLike, Seed
+from mute.typing import Array, Constraints, Json, LabelsLike, Method, Ops, RowsLike, Seed, Value
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 __all__ = [
     "RIDGE",
@@ -30,9 +32,8 @@ __all__ = [
     "Surrogate",
     "Trained",
     "affine_by_class",
-    "batches",
-    "check_every_class",
-    "check_shapes",
+    "affine_with",
+    "blocks",
     "classes_for",
     "erased_by",
     "fidelity",
@@ -65,20 +66,14 @@ class Surrogate(ConceptEstimator):
         if self.teacher is not None and not isinstance(self.teacher, kind):
             raise MuteError(f"teacher must be None or {words}, not {self.teacher!r}")
 
-    def _default_teacher(self) -> Any:
+    def _default_teacher(self) -> ConceptEstimator:
         from mute.eraser import MUtE
 
         return MUtE(diagnostics=False)
 
     def _is_taught(self) -> bool:
         """Whether the teacher is fitted already."""
-        if self.teacher is None:
-            return False
-        try:
-            check_is_fitted(self.teacher)
-        except NotFittedError:
-            return False
-        return True
+        return self.teacher is not None and hasattr(self.teacher, "n_features_in_")
 
     def _fit(self, X: RowsLike, y: LabelsLike, concept: LabelsLike, **labels: LabelsLike) -> Self:
         super()._fit(X, y, concept, **labels)
@@ -104,7 +99,7 @@ class Surrogate(ConceptEstimator):
             raise MuteError("the teacher has no router, so it needs concept=, one label for each row")
         return teacher.router_.predict(X)
 
-    def _fitted_teacher(self, X: Array, z: NDArray[np.int64], rng: np.random.Generator) -> Any:
+    def _fitted_teacher(self, X: Array, z: NDArray[np.int64], rng: np.random.Generator) -> Method:
         """The teacher, if it is fitted; else a clone of it, fitted on these rows."""
         seed = int(rng.integers(2**31 - 1))
         if self._is_taught():
@@ -116,7 +111,7 @@ class Surrogate(ConceptEstimator):
             teacher.set_params(random_state=seed)
         return teacher.fit(X, self.classes_[z])
 
-    def _learn_router_of(self: Any, teacher: Method, X: Array, z: NDArray[np.int64]) -> None:
+    def _learn_router_of(self: Method, teacher: Method, X: Array, z: NDArray[np.int64]) -> None:
         """The teacher's router, if the settings ask for it, or one of its own."""
         if self.router == "teacher":
             self.router_, self.routing_ = teacher.router_, teacher.routing_
@@ -128,12 +123,16 @@ class Surrogate(ConceptEstimator):
         bare.teacher = None  # a file contains no other estimators
         return super(Surrogate, bare)._to_artifact()
 
+    def _check_every_class(self, k: NDArray[np.int64]) -> None:
+        """Refuse rows without some class, whose map could not be learned."""
+        for label, count in zip(self._encoder.classes, np.bincount(k, minlength=len(self._encoder)), strict=True):
+            if count == 0:
+                raise MuteError(f"no row is of class {label!r}, so its map cannot be copied; give rows of it")
 
-def check_every_class(k: NDArray[np.int64], classes: Sequence[Any]) -> None:
-    """Refuse rows without some class, whose map could not be learned."""
-    missing = np.flatnonzero(np.bincount(k, minlength=len(classes)) == 0)
-    if len(missing):
-        raise MuteError(f"no row is of class {classes[missing[0]]!r}, so its map cannot be copied; give rows of it")
+    def _check_shapes(self: Method, expected: dict[str, tuple[int, ...]]) -> None:
+        """Refuse the weights of a file whose shapes do not fit together."""
+        if {name: w.shape for name, w in self.weights_.items()} != expected:
+            raise MuteError("the shapes of its weights do not fit together")
 
 
 def classes_for(teacher: Method, X: Array, z: Array) -> NDArray[np.int64]:
@@ -141,11 +140,10 @@ def classes_for(teacher: Method, X: Array, z: Array) -> NDArray[np.int64]:
     return z if teacher.router_ is None else teacher.router_.predict(X)
 
 
-def erased_by(teacher: Method, X: Array, z: Array) -> NDArray[np.floating]:
+def erased_by(teacher: Method, X: Array, z: Array) -> Array:
     """The teacher's erased rows."""
-    if isinstance(teacher, Conditional):
-        return teacher.transform(X, concept=teacher.classes_[classes_for(teacher, X, z)])
-    return teacher.transform(X)
+    concept = teacher.classes_[classes_for(teacher, X, z)] if isinstance(teacher, Conditional) else None
+    return np.asarray(teacher.transform(X, concept=concept))
 
 
 def made_rows(
@@ -158,8 +156,7 @@ def made_rows(
     class. `augment` says how many for each row; "auto" makes three, while all rows are fewer than 50,000.
     """
     n = len(Q)
-    most = 3 * n if augment == "auto" else int(augment) * n
-    size = min(most, max(_ENOUGH - n, 0)) if augment == "auto" else most
+    size = min(3 * n, max(_ENOUGH - n, 0)) if augment == "auto" else int(augment) * n
     first, second = rng.integers(n, size=(2, size))
     angle = rng.uniform(0, np.pi / 2, (size, 1)).astype(Q.dtype)
     mixed = np.cos(angle) * Q[first] + np.sin(angle) * Q[second]
@@ -191,6 +188,11 @@ class Pairs(NamedTuple):
             moments.add(np.concatenate([x, y], axis=1, dtype=np.float64))
         return cls(moments.mean, moments.covariance)
 
+    @classmethod
+    def of(cls, X: Array, Y: Array, rows: NDArray[np.int64]) -> Pairs:
+        """The pairs of some rows of both."""
+        return cls.gather(zip(blocks(X, rows), blocks(Y, rows), strict=True), X.shape[1])
+
     def reverse(self) -> Pairs:
         """The same pairs with x for y."""
         d = len(self.mean) // 2
@@ -205,7 +207,7 @@ class Pairs(NamedTuple):
     def r2(self, A: NDArray[np.float64], b: NDArray[np.float64], learned: Pairs) -> float:
         """Share of the squared distance of y from the mean of the pairs learned from that the map explains."""
         spread = self.spread(learned)
-        return float(1 - self.error(A, b) / spread) if spread > 0 else 1.0
+        return 1 - self.error(A, b) / spread if spread > 0 else 1.0
 
     def error(self, A: NDArray[np.float64], b: NDArray[np.float64]) -> float:
         """Mean squared length of y - (Ax + b)."""
@@ -218,11 +220,9 @@ class Pairs(NamedTuple):
         return float(np.trace(self.covariance[d:, d:]) + ((self.mean - learned.mean)[d:] ** 2).sum())
 
 
-def batches(X: Array, Y: Array, rows: NDArray[np.int64]) -> Iterator[tuple[Array, Array]]:
-    """Blocks of the rows of both."""
-    for start in range(0, len(rows), _BLOCK):
-        part = rows[start : start + _BLOCK]
-        yield X[part], Y[part]
+def blocks(X: Array, rows: NDArray[np.int64]) -> Iterator[Array]:
+    """Some rows of X, in blocks."""
+    return (X[rows[start : start + _BLOCK]] for start in range(0, len(rows), _BLOCK))
 
 
 def affine_by_class(
@@ -232,15 +232,23 @@ def affine_by_class(
 
     The matrices multiply rows from the right. Where the rows of a class do not vary, `priors` (K, D, D) stand.
     """
-    d = X.shape[1]
     matrices, offsets = priors.copy(), np.zeros(priors.shape[:2])
     for c, prior in enumerate(priors):
         mine = rows[k[rows] == c]
         if len(mine):
-            left = ((x, q - x @ prior) for x, q in batches(X, Q, mine))
-            A, offsets[c] = Pairs.gather(left, d).regression(RIDGE)
+            left = ((x, q - x @ prior) for x, q in zip(blocks(X, mine), blocks(Q, mine), strict=True))
+            A, offsets[c] = Pairs.gather(left, X.shape[1]).regression(RIDGE)
             matrices[c] += A.T
     return matrices, offsets
+
+
+def affine_with(ops: Ops, x: Value, k: Value, matrices: Array, offsets: Array) -> Value:
+    """The affine map of each row's class as arithmetic on values of `ops`."""
+
+    def work(rows: Value, c: int) -> Value:
+        return ops.linear(rows, ops.array(f"matrix{c}", matrices[c]), ops.array(f"offset{c}", offsets[c]))
+
+    return ops.by_class(work, x, k, len(matrices))
 
 
 def row_by_row(rows: NDArray[np.int64], work: Callable[[NDArray[np.int64]], Array], width: int) -> NDArray[np.float32]:
@@ -249,12 +257,6 @@ def row_by_row(rows: NDArray[np.int64], work: Callable[[NDArray[np.int64]], Arra
     for start in range(0, len(rows), _BLOCK):
         out[start : start + _BLOCK] = work(rows[start : start + _BLOCK])
     return out
-
-
-def check_shapes(weights: dict[str, Array], expected: dict[str, tuple[int, ...]]) -> None:
-    """Refuse the weights of a file whose shapes do not fit together."""
-    if {name: w.shape for name, w in weights.items()} != expected:
-        raise MuteError("the shapes of its weights do not fit together")
 
 
 def fidelity(error: float, learned: Pairs, held: Pairs, n: int) -> dict[str, float]:
@@ -277,25 +279,21 @@ class ParameterOps(TorchOps):
     steps of one length, and their sum should be as large as what is to be learned.
     """
 
-    def __init__(
-        self, weights: dict[str, Array], device: Foreign, small: tuple[str, ...] = (), size: float = 1.0
-    ) -> None:
+    def __init__(self, weights: dict[str, Array], device: torch.device, small: tuple[str, ...], size: float) -> None:
         super().__init__(np.float32)
-        self.device = device
-        self.small, self.size = small, size
-        self.module = self.torch.nn.ParameterDict(
-            {name: self.torch.nn.Parameter(super(ParameterOps, self).array(name, w)) for name, w in weights.items()}
-        ).to(device)
-        self.constants: Json = {}
+        self.device, self.small, self.size = device, small, size
+        parameters = {name: self.torch.nn.Parameter(TorchOps.array(self, name, w)) for name, w in weights.items()}
+        self.module = self.torch.nn.ParameterDict(parameters).to(device)
+        self.constants: dict[str, Tensor] = {}
 
-    def array(self, name: str, values: Array) -> Any:
+    def array(self, name: str, values: Array) -> Value:
         if name in self.module:
             return self.module[name] * self.size if name.endswith(self.small) else self.module[name]
         if name not in self.constants:
             self.constants[name] = super().array(name, values).to(self.device)
         return self.constants[name]
 
-    def by_class(self, work: Callable[[Any, int], Any], x: Any, k: Any, n_classes: int) -> Any:
+    def by_class(self, work: Callable[[Value, int], Value], x: Value, k: Value, n_classes: int) -> Value:
         """Each class's map on its own rows only."""
         if n_classes == 1:
             return work(x, 0)
@@ -342,9 +340,9 @@ class Trained(Surrogate, GradientTrained):
     def _copy_by_gradient(
         self,
         ops: ParameterOps,
-        loss: Callable[..., Any],
-        learn: list[Any],
-        watch: list[Any],
+        loss: Callable[..., Tensor],
+        learn: list[Tensor],
+        watch: list[Tensor],
         rng: np.random.Generator,
         *,
         auto_batch: int,
@@ -362,7 +360,7 @@ class Trained(Surrogate, GradientTrained):
         schedule = optim.lr_scheduler.ReduceLROnPlateau(optimiser, factor=1 / 3, patience=quarter, threshold=1e-4)
 
         def watched() -> float:
-            parts = [[t[s : s + _BLOCK] for t in watch] for s in range(0, len(watch[0]), _BLOCK)]
+            parts = zip(*(t.split(_BLOCK) for t in watch), strict=True)
             value = sum(float(loss(*part)) * len(part[0]) for part in parts) / len(watch[0])
             if fall:
                 schedule.step(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from typing import ClassVar, Self
 
@@ -110,7 +110,7 @@ class Estimator(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         answers = [callback(name, done, total) for callback in self._callbacks]
         return any(answers)
 
-    def _steps(self, most: int, name: str) -> Iterator[int]:
+    def _steps(self, most: int, name: str) -> Generator[int, None, None]:
         """Count the steps of a fit and report each, until `most` or until a callback stops the fit."""
         for i in range(most):
             try:

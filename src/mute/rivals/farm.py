@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ def half_logdet(A: Tensor) -> Tensor:
 
     eye = torch.eye(len(A), dtype=A.dtype, device=A.device)
     try:
-        factor = torch.linalg.cholesky(eye + A)
+        factor: Tensor = torch.linalg.cholesky(eye + A)
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
         raise MuteError(
             "training diverged: a rate of the rows cannot be computed; lower the learning rate or raise the distortion"
@@ -61,9 +61,8 @@ def rate(Y: Tensor, distortion: float = 0.5, count: int | None = None) -> Tensor
 
 def rate_within(Y: Tensor, z: Tensor, distortion: float = 0.5) -> Tensor:
     """Rates of the classes, each weighed by its share of the rows: Σ_k n_k/n R(Y_k), never more than R(Y)."""
-    classes = [Y[z == k] for k in z.unique()]
-    total: Any = sum(len(rows) * rate(rows, distortion) for rows in classes)
-    return total / len(Y)
+    classes = (Y[z == k] for k in z.unique())
+    return cast("Tensor", sum(len(rows) * rate(rows, distortion) for rows in classes)) / len(Y)
 
 
 @dataclass(eq=False, repr=False)
@@ -128,13 +127,12 @@ class RateEraser(StandardisedNetwork):
         self._train(descent(batch_loss, optimizer, schedule=decay), watch, modules, learned)
         self.network_ = Network.from_torch(modules[0])
 
-    def _make_optimizer(self, weights: list[Any]) -> Any:
+    def _make_optimizer(self, weights: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
         import torch
 
-        settings: Json = {"lr": self.learning_rate, "weight_decay": self.weight_decay}
         if self.optimizer == "adam":
-            return torch.optim.Adam(weights, betas=(self.momentum, 0.999), **settings)
-        return torch.optim.SGD(weights, momentum=self.momentum, **settings)
+            return torch.optim.Adam(weights, self.learning_rate, (self.momentum, 0.999), weight_decay=self.weight_decay)
+        return torch.optim.SGD(weights, self.learning_rate, self.momentum, weight_decay=self.weight_decay)
 
     def _radius(self, d: int) -> float:
         """Norm of the normalised rows over √D."""
@@ -145,7 +143,7 @@ class RateEraser(StandardisedNetwork):
 
         return layer_norm(Y, Y.shape[1:], eps=_SMALL) * self._radius(Y.shape[1])
 
-    def _normalised(self, Y: Array) -> Array:
+    def _normalised(self, Y: NDArray[np.floating]) -> NDArray[np.floating]:
         Y = Y - Y.mean(axis=1, keepdims=True)
         return Y * (self._radius(Y.shape[1]) / np.sqrt((Y**2).mean(axis=1, keepdims=True) + _SMALL))
 
@@ -176,27 +174,20 @@ def paper_presets(**settings: Setting) -> dict[str, Json]:
     normalisation and the output are the repository's: the paper does not name them.
     """
     paper = {**_PAPER, **settings}
-    return {
-        "paper": paper,
-        "paper-glove": {**paper, "epochs": 500},
-        "paper-bios": paper,
-        "paper-dial": {**paper, "n_layers": 7},
-        "paper-jigsaw": paper,
-    }
+    names = ("paper", "paper-glove", "paper-bios", "paper-dial", "paper-jigsaw")
+    own = {"paper-glove": {"epochs": 500}, "paper-dial": {"n_layers": 7}}
+    return {name: {**paper, **own.get(name, {})} for name in names}
 
 
 @dataclass(eq=False, repr=False)
 class FaRM(WithTask, RateEraser):
     r"""Fairness-aware rate maximisation: make the classes fill the same space until nothing tells them apart.
 
-    A network :math:`g` of linear layers with ReLU between them gives :math:`Y`. The rows of :math:`Y` are normalised:
-    centred, and scaled to one norm. The rate is :math:`R(Y) = \frac12 \log\det(I + \frac{D}{n ε^2} Y^T Y)`; the mean
-    rate of the classes is :math:`R(Y \mid Z) = \sum_k \frac{n_k}{n} R(Y_k) \le R(Y)`. FaRM maximises
-
-    .. math:: R(Y) + R(Y \mid Z).
-
-    With the labels of a task it minimises the cross-entropy of a linear classifier of the task on :math:`Y` plus
-    :math:`λ (R(Y) - R(Y \mid Z))`.
+    A network of linear layers with ReLU between them gives :math:`Y`, whose rows are normalised: centred, and scaled to
+    one norm. FaRM maximises :math:`R(Y) + R(Y \mid Z)`, with the rate
+    :math:`R(Y) = \frac12 \log\det(I + \frac{D}{n ε^2} Y^T Y)` and the mean rate of the classes
+    :math:`R(Y \mid Z) = \sum_k \frac{n_k}{n} R(Y_k) \le R(Y)`. With the labels of a task it minimises the cross-entropy
+    of a linear classifier of the task on :math:`Y` plus :math:`λ (R(Y) - R(Y \mid Z))`.
 
     Parameters
     ----------
@@ -206,27 +197,22 @@ class FaRM(WithTask, RateEraser):
         Norm of the normalised rows: √D (the authors) or 1 (the MUtE paper's code).
     output : {"normalized", "raw"}, default="normalized"
         What `transform` gives: normalised rows (the authors), or the network's output before that (the MUtE paper's
-        code). The objective ignores the mean and the norm of a raw row, and both may reveal the concept.
-    distortion : float, default=0.5
-        ε².
-    reduction_weight : float, default=0.01
-        λ, used with a task only.
+        code). The objective ignores the mean and norm of a raw row, and both may reveal the concept.
+    distortion, reduction_weight : float, default=0.5 and 0.01
+        ε² and λ, which is used with a task only.
     standardize : bool, default=True
-        Centre the rows and divide them by one number, their root mean square, before the network. The authors do not;
-        without it the network learns nothing from rows that are far from the origin, or in very small units.
-    epochs : int, default=500
-        The most passes over the rows.
-    batch_size : int, default=1024
+        Centre the rows and divide them by their root mean square before the network. The authors do not; without it
+        the network learns nothing from rows far from the origin, or in very small units.
+    epochs, batch_size : int, default=500 and 1024
+        The most passes over the rows, and the rows of a step.
     optimizer : {"sgd", "adam"}, default="sgd"
-    learning_rate : float, default=1e-3
-    momentum : float, default=0.9
-        With Adam, the decay of its first moment.
-    weight_decay : float, default=5e-4
+    learning_rate, momentum, weight_decay : float, default=1e-3, 0.9 and 5e-4
+        With Adam, the momentum is the decay of its first moment.
     decay_every : int or None, default=200
         The learning rate falls to a tenth after every so many epochs.
     patience : int or None, default=50
-        Stop after so many epochs without gain on held-out rows, and keep the best weights. None never stops early, as
-        in the authors' code.
+        Stop after so many epochs without gain on held-out rows, and keep the best weights. None (the authors) never
+        stops early.
     validation_fraction : float, default=0.1
         Share of held-out rows. With 0 the training learns from all rows and watches the same rows.
     device : str, default="auto"
@@ -236,9 +222,8 @@ class FaRM(WithTask, RateEraser):
 
     Attributes
     ----------
-    center_, scale_ : array of shape (D,) and float
+    network_, center_, scale_ : Network, array of shape (D,) and float
         The network takes ``(X - center_) / scale_``.
-    network_ : Network
     history_ : list of float
         Loss on the watched rows after each epoch, in nats.
     classes_, n_features_in_, feature_names_in_
@@ -254,29 +239,25 @@ class FaRM(WithTask, RateEraser):
     *Guarantees.* None for the concept. The objective is highest if all classes have the same second moments on the
     sphere, but a network need not get there, and equal second moments are not equal laws.
 
-    *Limits.* Outputs live in a space of their own, without the mean and the norm of each row: downstream models must
-    be trained on them. The outputs keep what serves the rate, which may be little of the rows (``mute compare``). The
-    class-conditional rate rises slowly, so early stopping leaves a little more leak than all epochs do. A continuous
-    concept must be binned first. Logarithms are natural; the MUtE paper's code has another base, which matters only
-    with a task.
+    *Limits.* Outputs live in a space of their own, without the mean and norm of each row: downstream models must be
+    trained on them. They keep what serves the rate, which may be little of the rows (``mute compare``). The rate of the
+    classes rises slowly, so early stopping leaves a little more leak than all epochs do. A continuous concept must be
+    binned first. The MUtE paper's code has another base of logarithms, which matters only with a task.
 
-    *Labels.* Not needed to transform.
-
-    *Cost.* K + 1 determinants of at most D × D and n_layers products of (batch, D) with (D, D) for each batch.
+    *Labels.* Not needed to transform. *Cost.* For each batch, K + 1 determinants of at most D × D and n_layers
+    products of (batch, D) with (D, D).
 
     References
     ----------
-    S. B. R. Chowdhury and S. Chaturvedi, "Learning Fair Representations via Rate-Distortion Maximization",
-    TACL, 2022.
+    S. B. R. Chowdhury and S. Chaturvedi, "Learning Fair Representations via Rate-Distortion Maximization", TACL 2022.
 
     Examples
     --------
     >>> import numpy as np
     >>> from sklearn.linear_model import LogisticRegression
     >>> from mute.rivals import FaRM
-    >>> rng = np.random.default_rng(0)
     >>> z = np.arange(1000) % 2
-    >>> X = rng.normal(size=(1000, 8)) + 2 * z[:, None] * np.eye(8)[0]
+    >>> X = np.random.default_rng(0).normal(size=(1000, 8)) + 2 * z[:, None] * np.eye(8)[0]
     >>> farm = FaRM(epochs=60, batch_size=100, random_state=0).fit(X[:500], z[:500])
     >>> def read(rows):
     ...     return LogisticRegression().fit(rows[:500], z[:500]).score(rows[500:], z[500:])
@@ -303,16 +284,15 @@ class FaRM(WithTask, RateEraser):
         torch = require_torch("FaRM")
         rng = self._generator()
 
-        def overlap(x: Tensor, Y: Tensor, z: Tensor) -> Tensor:
-            return -rate(Y, self.distortion) - rate_within(Y, z, self.distortion)
-
-        def task_and_reduction(x: Tensor, Y: Tensor, z: Tensor, y: Tensor) -> Tensor:
-            reduction = rate(Y, self.distortion) - rate_within(Y, z, self.distortion)
-            return torch.nn.functional.cross_entropy(head(Y), y) + self.reduction_weight * reduction
+        def loss(x: Tensor, Y: Tensor, z: Tensor, y: Tensor | None = None) -> Tensor:
+            whole, within = rate(Y, self.distortion), rate_within(Y, z, self.distortion)
+            if y is None:
+                return -whole - within
+            return self.reduction_weight * (whole - within) + torch.nn.functional.cross_entropy(head(Y), y)
 
         with seeded(rng):
             if task is None:
-                self._minimise(overlap, X, [z], rng)
+                self._minimise(loss, X, [z], rng)
             else:
                 head = torch.nn.Linear(X.shape[1], int(task.max()) + 1)
-                self._minimise(task_and_reduction, X, [z, task], rng, [head])
+                self._minimise(loss, X, [z, task], rng, [head])

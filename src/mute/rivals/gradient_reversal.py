@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,11 +45,11 @@ def reverse(U: Tensor, strength: float) -> Tensor:
 
     class Reversal(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, U: Tensor) -> Tensor:
+        def forward(ctx: torch.autograd.function.FunctionCtx, U: Tensor) -> Tensor:
             return U.view_as(U)
 
         @staticmethod
-        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> Tensor:
             return -strength * gradient
 
     return Reversal.apply(U)  # type: ignore[no-untyped-call]
@@ -64,19 +64,18 @@ class GradientReversal(WithTask, StandardisedNetwork):
 
     .. math:: \min_g \max_h \; L(g) - λ\, \mathrm{CE}(h(g(x)), z).
 
-    :math:`L` is the reconstruction error :math:`\|x - \mathrm{dec}(g(x))\|^2/D`, in units of the variance of the rows.
-    With the labels of a task, :math:`L` is the cross-entropy of a classifier of the task. A reversal layer leaves
-    values as they are and multiplies gradients by :math:`-λ`, so that one backward pass serves both players. When the
-    share :math:`p` of the training is done, :math:`λ` has grown as :math:`2/(1 + e^{-10p}) - 1` and the learning rate
-    has fallen as :math:`(1 + 10p)^{-3/4}`.
+    :math:`L` is the reconstruction error :math:`\|x - \mathrm{dec}(g(x))\|^2/D`, in units of the variance of the rows,
+    or, with the labels of a task, the cross-entropy of a classifier of the task. A reversal layer leaves values as they
+    are and multiplies gradients by :math:`-λ`, so that one backward pass serves both players. At the share :math:`p` of
+    the training, :math:`λ` has grown as :math:`2/(1 + e^{-10p}) - 1` and the learning rate has fallen as
+    :math:`(1 + 10p)^{-3/4}`.
 
     Parameters
     ----------
     strength : float, default=1.0
         The λ that the training ends with: what a nat of the concept is worth in units of L. Without a task the encoder
         gives up directions with a small share of the variance; with few columns, it takes a larger strength.
-    adversary_width : int, default=256
-    adversary_layers : int, default=2
+    adversary_width, adversary_layers : int, default=256 and 2
         Hidden layers of the adversary; with 0 it is linear.
     adversary_steps : int, default=3
         Steps of the adversary alone before each step of both.
@@ -84,34 +83,23 @@ class GradientReversal(WithTask, StandardisedNetwork):
         Weight decay of the adversary. An adversary that is sure of every row has no gradient to reverse.
     reset_every : int or None, default=10
         Epochs after which a new adversary takes over, which the encoder has not learned to deceive.
-    epochs : int, default=50
-        Passes over the rows; the two schedules run over all of them.
-    batch_size : int, default=128
-    learning_rate : float, default=0.01
-        At the start.
-    momentum : float, default=0.9
+    epochs, batch_size : int, default=50 and 128
+        Passes over the rows, over all of which the two schedules run, and the rows of a step.
+    learning_rate, momentum : float, default=0.01 and 0.9
+        The learning rate is that of the start.
     patience : int or None, default=50
-        Stop after so many epochs without gain on held-out rows, and keep the best encoder. By default as many as
-        there are epochs: the game moves little at first, and its schedules are made for its whole length. With None the
-        last encoder is kept.
-    validation_fraction : float, default=0.1
-        Share of held-out rows. With 0 the training learns from all rows and watches the same rows.
-    device : str, default="auto"
-        Where torch trains; "auto" takes an accelerator if there is one.
-    random_state : int, RandomState or None
-        Two fits with the same int give the same eraser.
+        As in `FaRM`. By default as many as there are epochs: the game moves little at first, and its schedules are made
+        for its whole length. With None the last encoder is kept.
+    validation_fraction, device, random_state
+        As in `FaRM`, with the same defaults.
 
     Attributes
     ----------
-    center_, scale_ : array of shape (D,) and float
-        Mean of the rows and the root mean square about it: the MLP takes ``(X - center_) / scale_``.
-    network_ : Network
-        The MLP of the encoder.
+    center_, scale_, network_, classes_, n_features_in_, feature_names_in_
+        As in `FaRM`; the network is the MLP of the encoder.
     history_ : list of float
         After each epoch, on watched rows: L plus `strength` times the nats of the concept that a fresh adversary reads.
         The adversary of the game would be no measure, since the encoder has learned to deceive it.
-    classes_, n_features_in_, feature_names_in_
-        As in `MUtE`.
 
     See Also
     --------
@@ -128,27 +116,22 @@ class GradientReversal(WithTask, StandardisedNetwork):
     authors' setting (preset "authors") has no further adversary steps, resets or weight decay; it was made for deep
     networks that learn their features with the game.
 
-    *Labels.* Not needed to transform.
-
-    *Cost.* ``adversary_steps + 1`` passes of the adversary over the rows for each epoch, and 100 steps of a fresh one.
+    *Labels.* Not needed to transform. *Cost.* For each epoch, ``adversary_steps + 1`` passes of the adversary over the
+    rows, and 100 steps of a fresh one.
 
     References
     ----------
     Y. Ganin et al., "Domain-Adversarial Training of Neural Networks", JMLR, 2016.
-    A. Feder et al., "CausaLM: Causal Model Explanation Through Counterfactual Language Models", Computational
-    Linguistics, 2021.
+    A. Feder et al., "CausaLM: Causal Model Explanation Through Counterfactual Language Models", Comput. Linguist. 2021.
 
     Examples
     --------
     >>> import numpy as np
     >>> from sklearn.linear_model import LogisticRegression
     >>> from mute.rivals import GradientReversal
-    >>> rng = np.random.default_rng(0)
     >>> z = np.arange(1000) % 2
-    >>> X = rng.normal(size=(1000, 8)) + 2 * z[:, None] * np.eye(8)[0]
-    >>> eraser = GradientReversal(
-    ...     strength=5, adversary_width=16, adversary_steps=1, epochs=12, batch_size=10, random_state=0
-    ... )
+    >>> X = np.random.default_rng(0).normal(size=(1000, 8)) + 2 * z[:, None] * np.eye(8)[0]
+    >>> eraser = GradientReversal(strength=5, adversary_steps=1, epochs=12, batch_size=10, random_state=0)
     >>> Q = eraser.fit(X[:500], z[:500]).transform(X)
     >>> def read(rows):
     ...     return LogisticRegression().fit(rows[:500], z[:500]).score(rows[500:], z[500:])
@@ -207,15 +190,12 @@ class _Game:
     """The players and their steps."""
 
     def __init__(self, settings: GradientReversal, rows: list[Tensor], n_classes: list[int]) -> None:
-        self.settings = settings
+        self.settings, self.n_classes = settings, n_classes[0]
         self.x, self.z = rows[:2]
-        self.n_classes = n_classes
-        d = self.x.shape[1]
-        device = self.x.device
+        d, device = self.x.shape[1], self.x.device
         self.encoder = mlp(d, d, d, zero=True).to(device)
         # Without a task the decoder is residual like the encoder: both start as the identity.
-        with_task = len(n_classes) == 2
-        self.reader = mlp(d, d, n_classes[1] if with_task else d, zero=not with_task).to(device)
+        self.reader = mlp(d, d, *(n_classes[1:] or [d]), zero=len(n_classes) == 1).to(device)
         self.optimizer = self._sgd(self.encoder, self.reader)
         self.steps_done = 0
         self.steps_per_epoch = max(len(self.x) // settings.batch_size, 1)
@@ -252,8 +232,7 @@ class _Game:
         """Nats of the concept that a fresh adversary, trained on the rows of the game, reads in these."""
         import torch
 
-        shares = torch.bincount(z) / len(z)
-        entropy = float(torch.special.entr(shares).sum())
+        entropy = float(torch.special.entr(torch.bincount(z) / len(z)).sum())
         least, adversary = entropy, self._new_adversary()
         optimizer = torch.optim.Adam(adversary.parameters(), _FRESH_RATE)
         for i in range(_FRESH_STEPS):
@@ -281,17 +260,14 @@ class _Game:
         return cross_entropy(adversary(u), z)
 
     def _utility(self, u: Tensor, x: Tensor, y: Tensor | None) -> Tensor:
-        if y is None:
-            return (x - u - self.reader(u)).square().mean()
-        return self._read(self.reader, u, y)
+        return (x - u - self.reader(u)).square().mean() if y is None else self._read(self.reader, u, y)
 
     def _new_adversary(self) -> torch.nn.Module:
         hidden = [self.settings.adversary_width] * self.settings.adversary_layers
-        return mlp(self.x.shape[1], *hidden, self.n_classes[0]).to(self.x.device)
+        return mlp(self.x.shape[1], *hidden, self.n_classes).to(self.x.device)
 
     def _sgd(self, *modules: torch.nn.Module, decay: float = 0.0) -> torch.optim.SGD:
         import torch
 
         weights = [p for module in modules for p in module.parameters()]
-        settings = self.settings
-        return torch.optim.SGD(weights, settings.learning_rate, momentum=settings.momentum, weight_decay=decay)
+        return torch.optim.SGD(weights, self.settings.learning_rate, self.settings.momentum, weight_decay=decay)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
@@ -14,7 +13,7 @@ from mute.errors import MuteError
 from mute.estimators.base import WithTask
 from mute.estimators.settings import BETWEEN_0_AND_1, COUNT, FLAG, FROM_0_TO_1, POSITIVE, one_of
 from mute.estimators.training import hold_out
-from mute.rivals.projection import Projector, class_accuracy
+from mute.rivals.projection import Projector, class_accuracy, fit_quietly
 from mute.typing import Array, Constraints, Json, Seed
 
 __all__ = ["INLP"]
@@ -24,6 +23,7 @@ _NOTHING_LEFT = 1e-10
 # C times the variance of the rows: far beyond these, liblinear never ends, whatever its max_iter.
 _STRENGTHS = (1e-60, 1e60)
 
+
 Part = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -32,25 +32,20 @@ class INLP(WithTask, Projector):
     r"""Iterative null-space projection.
 
     A linear classifier of the concept is fitted, the span of its weights is taken out of the rows, and the next one
-    is fitted on what is left:
-
-    .. math:: x' = x - B B^\top x, \qquad B \text{ an orthonormal basis of the weights of all classifiers.}
-
-    The classifiers are linear support vector machines without intercept, as the authors' are.
+    is fitted on what is left: :math:`x' = x - B B^\top x`, where B is an orthonormal basis of the weights of all
+    classifiers. These are linear support vector machines without intercept, as the authors' are.
 
     Parameters
     ----------
     n_iterations : int, default=35
         The most classifiers.
-    C : float, default=1.0
-        Inverse strength of their regularisation.
-    class_weight : {None, "balanced"}, default=None
-        Weights of the classes in their loss.
+    C, class_weight : float and {None, "balanced"}, default=1.0 and None
+        Inverse strength of their regularisation, and weights of the classes in their loss.
     min_accuracy : float, default=0.0
         A classifier below this accuracy is skipped.
     stop_at_majority : bool, default=True
-        Stop once a new classifier is at chance on held-out rows, within one standard error. The authors' code has a
-        fixed number of classifiers instead, and most of these take out noise.
+        Stop once a new classifier is at chance on held-out rows, within one standard error. The authors fix the number
+        of classifiers instead, and most of these take out noise.
     validation_fraction : float, default=0.1
         Share of held-out rows, on which accuracies are measured.
     random_state : int, RandomState or None
@@ -72,9 +67,9 @@ class INLP(WithTask, Projector):
 
     Notes
     -----
-    *Guarantees.* The map is an orthogonal projector; the weights of every classifier, and with them its answers, are
-    constant on erased rows. If the fit stopped before `n_iterations`, one more such classifier reads nothing from
-    unseen rows beyond the sampling error of the held-out rows.
+    *Guarantees.* The map is an orthogonal projector; every classifier gives one answer to all erased rows. If the fit
+    stopped before `n_iterations`, one more classifier reads nothing from unseen rows beyond the sampling error of the
+    held-out rows.
 
     *Limits.* INLP takes out far more than is needed: the K - 1 directions between the class means are enough for all
     linear classifiers, and each iteration takes out up to K (one for two classes). Nothing is promised against other
@@ -87,14 +82,12 @@ class INLP(WithTask, Projector):
     boundary goes through the origin. Accuracies are means over the classes, so that chance is 1 / K. On centred rows
     with classes of one size, neither makes a difference.
 
-    *Labels.* Not needed to transform.
-
-    *Cost.* One linear fit for each iteration; two products of (n, D) with (D, r) to transform.
+    *Labels.* Not needed to transform. *Cost.* One linear fit for each iteration; two products of (n, D) with (D, r) to
+    transform.
 
     References
     ----------
-    S. Ravfogel, Y. Elazar, H. Gonen, M. Twiton and Y. Goldberg, "Null It Out: Guarding Protected Attributes by
-    Iterative Nullspace Projection", ACL 2020.
+    S. Ravfogel et al., "Null It Out: Guarding Protected Attributes by Iterative Nullspace Projection", ACL 2020.
 
     Examples
     --------
@@ -102,8 +95,7 @@ class INLP(WithTask, Projector):
     >>> from mute.rivals import INLP
     >>> z = np.repeat([0, 1], 1000)
     >>> X = np.random.default_rng(0).normal(size=(2000, 5)) + 3 * z[:, None] * [1, 0, 0, 0, 0]
-    >>> eraser = INLP(random_state=0).fit(X, z)
-    >>> Q = eraser.transform(X)
+    >>> Q = INLP(random_state=0).fit_transform(X, z)
     >>> bool(abs(Q[z == 0].mean(axis=0) - Q[z == 1].mean(axis=0)).max() < 0.2)
     True
     """
@@ -150,13 +142,11 @@ class INLP(WithTask, Projector):
             learn, watch = parts[turn[i % len(parts)]]
             weights, accuracy = self._read(left, z, learn, watch)
             self.history_.append(accuracy)
-            if self.stop_at_majority and accuracy <= _majority(z[watch]):
-                quiet += 1
-                if quiet == len(parts):
-                    break
-                continue
-            quiet = 0
-            if accuracy < self.min_accuracy:
+            at_chance = self.stop_at_majority and accuracy <= _majority(z[watch])
+            quiet = quiet + 1 if at_chance else 0
+            if quiet == len(parts):
+                break
+            if at_chance or accuracy < self.min_accuracy:
                 continue
             # A basis of all weights, not a product of projectors, which would drift.
             found.append(weights)
@@ -179,15 +169,11 @@ class INLP(WithTask, Projector):
 
     def _read(self, X: Array, z: Array, learn: Array, watch: Array) -> tuple[NDArray[np.float64], float]:
         """Weights of a new classifier, one row for each, and its accuracy on the watched rows."""
-        from sklearn.exceptions import ConvergenceWarning
         from sklearn.svm import LinearSVC
 
         centre = np.mean([X[learn[z[learn] == k]].mean(axis=0) for k in np.unique(z[learn])], axis=0)
         classifier = LinearSVC(dual=False, fit_intercept=False, C=self.C, class_weight=self.class_weight)
-        with warnings.catch_warnings():
-            # Its accuracy on held-out rows counts, not whether it has converged.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            classifier.fit(X[learn] - centre, z[learn])
+        fit_quietly(classifier, X[learn] - centre, z[learn])
         return classifier.coef_, class_accuracy(z[watch], classifier.predict(X[watch] - centre))
 
 
@@ -212,9 +198,7 @@ def _orthonormal(weights: NDArray[np.float64]) -> NDArray[np.float64]:
 
     lengths = np.linalg.norm(weights, axis=1)
     kept = lengths > 0
-    if not kept.any():
-        return np.zeros((weights.shape[1], 0))
-    return orth((weights[kept] / lengths[kept, None]).T)
+    return orth((weights[kept] / lengths[kept, None]).T) if kept.any() else np.zeros((weights.shape[1], 0))
 
 
 def _majority(z: Array) -> float:

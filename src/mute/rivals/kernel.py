@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass
-from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import gen_batches
 
 from mute.errors import MuteError
 from mute.estimators.settings import (
@@ -30,6 +31,7 @@ from mute.typing import Array, Constraints, Json, Seed
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 __all__ = ["KernelErasure", "Nystroem", "folded", "way_back"]
 
@@ -60,11 +62,11 @@ class Nystroem:
     gamma: float
     degree: float
     coef0: float
-    landmarks: torch.Tensor
-    whitening: torch.Tensor
+    landmarks: Tensor
+    whitening: Tensor
 
     @classmethod
-    def on(cls, landmarks: torch.Tensor, kernel: str, gamma: float, degree: float, coef0: float) -> Nystroem:
+    def on(cls, landmarks: Tensor, kernel: str, gamma: float, degree: float, coef0: float) -> Nystroem:
         """With the whitening that these landmarks ask for."""
         import torch
 
@@ -73,23 +75,21 @@ class Nystroem:
         kept = values > _FLOOR * values.abs().max()
         if not kept.any():
             raise MuteError(f"the {kernel} kernel with gamma={gamma} and coef0={coef0} is not positive on these rows")
-        return cls(kernel, gamma, degree, coef0, landmarks, vectors[:, kept] / values[kept].sqrt())
+        return replace(bare, whitening=vectors[:, kept] / values[kept].sqrt())
 
     def to(self, device: torch.device) -> Nystroem:
         """The same on a device, in single precision."""
-        import torch
-
-        arrays = [tensor.to(device, torch.float32) for tensor in (self.landmarks, self.whitening)]
-        return Nystroem(self.kernel, self.gamma, self.degree, self.coef0, *arrays)
+        landmarks, whitening = (tensor.to(device).float() for tensor in (self.landmarks, self.whitening))
+        return replace(self, landmarks=landmarks, whitening=whitening)
 
     def of(self, X: Array) -> NDArray[np.float32]:
         """Features of rows in numpy, computed in the precision of the landmarks."""
         import torch
 
-        blocks = (X[start : start + _BLOCK] for start in range(0, len(X), _BLOCK))
-        return np.concatenate([self(torch.tensor(block).to(self.landmarks)).float().numpy() for block in blocks])
+        blocks = (torch.tensor(X[part]).to(self.landmarks) for part in gen_batches(len(X), _BLOCK))
+        return np.concatenate([self(block).float().numpy() for block in blocks])
 
-    def similarity(self, X: torch.Tensor) -> torch.Tensor:
+    def similarity(self, X: Tensor) -> Tensor:
         """Kernel of rows and landmarks, shape (n, m)."""
         import torch
 
@@ -107,7 +107,7 @@ class Nystroem:
             case _:
                 return torch.exp(-self.gamma * torch.cdist(X, L, p=1))
 
-    def __call__(self, X: torch.Tensor) -> torch.Tensor:
+    def __call__(self, X: Tensor) -> Tensor:
         """Features, shape (n, r)."""
         return self.similarity(X) @ self.whitening
 
@@ -127,11 +127,9 @@ class KernelErasure(GradientTrained):
     kernel : {"rbf", "laplacian", "poly", "sigmoid", "linear"}, default="rbf"
         :math:`e^{-\gamma |x - y|_2^2}`, :math:`e^{-\gamma |x - y|_1}`, :math:`(\gamma x^\top y + c)^d`,
         :math:`\tanh(\gamma x^\top y + c)` or :math:`x^\top y`.
-    gamma, coef0 : float, optional
-        :math:`\gamma` and c. When None, from the middle of the authors' ranges: 0.15 for "rbf" and "laplacian", 0.1
-        and 1 for "poly", 0.005 and 0 for "sigmoid".
-    degree : int, default=2
-        d.
+    gamma, coef0, degree : float, float and int, default=None, None and 2
+        :math:`\gamma`, c and d. None is from the middle of the authors' ranges: 0.15 for "rbf" and "laplacian", 0.1 and
+        1 for "poly", 0.005 and 0 for "sigmoid".
     n_landmarks : int, default=1024
         Rows that the features are built on, at most as many as there are.
     rank : int, optional
@@ -139,41 +137,30 @@ class KernelErasure(GradientTrained):
     normalize : bool, default=True
         Scale the rows to length 1 first, as the authors do. The length of a row, which may reveal the concept, is then
         lost: all erased rows are scaled by one number, the mean length of the training rows.
-    n_iterations : int, default=35_000
-        The most steps of the game.
-    learning_rate, weight_decay, tolerance : float, default=0.01, 0.00001, 0.025
+    n_iterations, learning_rate, weight_decay, tolerance : default=35_000, 0.01, 0.00001 and 0.025
         Of the game, as in `RLACE`.
-    hidden : tuple of int, default=(512, 512)
-        Widths of the hidden layers of the network, which has batch normalisation.
-    dropout : float, default=0.1
-    preimage_steps : int, default=20_000
+    hidden, dropout : tuple of int and float, default=(512, 512) and 0.1
+        Widths of the hidden layers of the network, which has batch normalisation, and its dropout.
+    preimage_steps, preimage_learning_rate : int and float, default=20_000 and 0.001
         The most steps that the network is trained for, with Adam.
-    preimage_learning_rate : float, default=0.001
-    batch_size : int, default=128
-        In the game and in training.
-    evaluate_every : int, default=500
-        Steps between two measurements on held-out rows, in the game and in training. (The authors' 1000 makes a fit
-        longer than it need be.)
+    batch_size, evaluate_every : int, default=128 and 500
+        Rows of a step, and steps between two measurements on held-out rows, in the game and in training. (The authors'
+        1000 steps make a fit longer than it need be.)
     patience : int, optional, default=3
         Stop the game or the training after so many measurements without gain. With None neither stops early, and the
         last network is kept instead of the best.
     validation_fraction : float, default=0.1
         Share of held-out rows.
-    device : str, default="auto"
-        Where torch trains the network.
-    random_state : int, RandomState or None
-        Two fits with the same int on the same machine give the same eraser.
+    device, random_state
+        As in `FaRM`; the same eraser on the same machine only.
 
     Attributes
     ----------
-    network_ : Network
-        h, with batch normalisation folded into its layers.
-    scale_ : float
-        The factor that erased rows are multiplied with.
-    game_history_ : list of float
-        Loss of fresh linear classifiers on erased features after each round of the game, on held-out rows.
-    history_ : list of float
-        Loss of the network after each measurement on held-out rows.
+    network_, scale_ : Network and float
+        h, with batch normalisation folded into its layers; the factor that erased rows are multiplied with.
+    game_history_, history_ : list of float
+        Loss, on held-out rows, of fresh linear classifiers of erased features after each round of the game; loss of the
+        network after each measurement.
     classes_, n_features_in_, feature_names_in_
         As in `MUtE`.
 
@@ -187,17 +174,14 @@ class KernelErasure(GradientTrained):
     *Guarantees.* None for the rows that `transform` gives. Before the way back, linear classifiers of the features
     :math:`(I - V V^\top) \varphi(x)` are at the `tolerance` on held-out rows if the game ended before its last step.
 
-    *Limits.* Rows with exactly these features need not exist, and the network comes only near, so that something
-    is left of each direction. However small it is, a classifier that scales its columns can read it: measure the leak
-    on unseen rows. The authors found that other kernels and networks still read what one kernel no longer reads. Not
-    taken over from the authors: averages of several kernels; principal components and a constant column before the
-    features (put a PCA in a pipeline). The last layer of the network starts at 0, so that :math:`g` starts as the
-    identity.
+    *Limits.* Rows with exactly these features need not exist, and the network comes only near, so something is left of
+    each direction. However small it is, a classifier that scales its columns can read it: measure the leak on unseen
+    rows. The authors found that other kernels and networks still read what one kernel no longer reads. Not taken over
+    from the authors: averages of several kernels; principal components and a constant column before the features (put a
+    PCA in a pipeline). The last layer of the network starts at 0, and :math:`g` as the identity.
 
-    *Labels.* Not needed to transform.
-
-    *Cost.* Memory for the features of all rows, n by `n_landmarks`, and one eigendecomposition of `n_landmarks`
-    columns. A step of training takes a batch through the features and back. To transform: one small network.
+    *Labels.* Not needed to transform. *Cost.* Memory for the features of all rows, n by `n_landmarks`, one
+    eigendecomposition of `n_landmarks` columns; in training, features of each batch. To transform: one small network.
 
     References
     ----------
@@ -273,10 +257,7 @@ class KernelErasure(GradientTrained):
         device, rng = device_of(self.device), self._generator()
         self.scale_ = (float(np.linalg.norm(X, axis=1).mean()) or 1.0) if self.normalize else 1.0
         rows = self._scaled(X)
-        landmarks = rows[stratified_sample(z, self.n_landmarks, rng)]
-        if not len(landmarks):
-            raise MuteError(f"n_landmarks={self.n_landmarks} is too few for one row of each class; raise it")
-        features = self._features(landmarks)
+        features = self._features(rows[stratified_sample(z, self.n_landmarks, rng)])
         phi = features.of(rows)
         rank = min(int(z.max()), phi.shape[1]) if self.rank is None else self.rank
         if rank > phi.shape[1]:
@@ -285,8 +266,8 @@ class KernelErasure(GradientTrained):
         again = max(1, round(self.evaluate_every * self.batch_size / len(X)))
         rounds = math.ceil(self.n_iterations / self.evaluate_every)
         epochs = math.ceil(self.preimage_steps * self.batch_size / (again * len(X)))
-        steps: Any = self._steps(rounds + epochs, "round")
         rules = RLACE(**{name: getattr(self, name) for name in GAME})
+        steps = self._steps(rounds + epochs, "round")
         basis, self.game_history_ = play(phi, z, rank, rules, islice(steps, rounds), rng)
         basis = basis.astype(np.float32)
         phi -= (phi @ basis) @ basis.T
@@ -300,6 +281,8 @@ class KernelErasure(GradientTrained):
     def _features(self, landmarks: Array) -> Nystroem:
         import torch
 
+        if not len(landmarks):
+            raise MuteError(f"n_landmarks={self.n_landmarks} is too few for one row of each class; raise it")
         gamma, coef0 = _DEFAULTS[self.kernel]
         gamma = gamma if self.gamma is None else self.gamma
         coef0 = coef0 if self.coef0 is None else self.coef0
@@ -321,7 +304,7 @@ class KernelErasure(GradientTrained):
         network = way_back(X.shape[1], self.hidden, self.dropout).to(device)
         optimizer = torch.optim.Adam(network.parameters(), lr=self.preimage_learning_rate)
 
-        def loss(at: torch.Tensor) -> torch.Tensor:
+        def loss(at: Tensor) -> Tensor:
             found = features(X[at] + network(X[at]))
             return (((found - phi[at]) ** 2).sum(1) + ((found @ V) ** 2).sum(1)).mean() / 2
 
@@ -343,16 +326,14 @@ class KernelErasure(GradientTrained):
         check_network(self.network_, self.scale_, self.n_features_in_)
 
 
-def way_back(n_features: int, hidden: Iterable[int], dropout: float) -> torch.nn.Sequential:
+def way_back(n_features: int, hidden: Sequence[int], dropout: float) -> torch.nn.Sequential:
     """The network h, with batch normalisation and dropout; its last layer starts at zero."""
     from torch import nn
 
     layers: list[nn.Module] = []
-    width = n_features
-    for size in hidden:
-        layers += [nn.Linear(width, size), nn.BatchNorm1d(size), nn.ReLU(), nn.Dropout(dropout)]
-        width = size
-    last = nn.Linear(width, n_features)
+    for a, b in pairwise([n_features, *hidden]):
+        layers += [nn.Linear(a, b), nn.BatchNorm1d(b), nn.ReLU(), nn.Dropout(dropout)]
+    last = nn.Linear(hidden[-1], n_features)
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
     return nn.Sequential(*layers, last)

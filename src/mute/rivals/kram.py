@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +44,7 @@ def kernel_rate(Y: Tensor, z: Tensor, distortion: float = 0.5, bandwidth: float 
     """
     n, d = Y.shape
     if z.ndim == 1:  # the matrix is block diagonal: one small determinant for each class
-        total: Any = sum(rate(Y[z == k], distortion, count=n) for k in z.unique())
-        return total
+        return cast("Tensor", sum(rate(Y[z == k], distortion, count=n) for k in z.unique()))
     Y = in_double(Y)
     return half_logdet(Y @ Y.T * likeness(z, bandwidth) * (d / (n * distortion)))
 
@@ -54,9 +53,9 @@ def kernel_rate(Y: Tensor, z: Tensor, distortion: float = 0.5, bandwidth: float 
 class KRaM(RateEraser):
     r"""Kernelised rate maximisation: drive rows of like concept apart, and keep the rate of all rows.
 
-    A network :math:`g` of linear layers with ReLU between them gives :math:`Y`. The rows of :math:`Y` are normalised:
-    centred, and scaled to one norm. The rate is :math:`R(Y) = \frac12 \log\det(I + \frac{D}{n ε^2} Y Y^T)`. A kernel
-    :math:`K` of the concept says which rows belong together, and
+    As in `FaRM`, a network gives :math:`Y`, normalised, with the rate
+    :math:`R(Y) = \frac12 \log\det(I + \frac{D}{n ε^2} Y Y^T)`. A kernel :math:`K` of the concept says which rows belong
+    together, and
 
     .. math:: R(Y \mid K) = \frac12 \log\det(I + \frac{D}{n ε^2} Y Y^T \circ K) \ge R(Y).
 
@@ -76,23 +75,16 @@ class KRaM(RateEraser):
         raw rows depends on the units of X.
     budget_weight : float, default=1.0
         λ.
-    normalization : {"layer", "sphere"}, default="sphere"
-        Norm of the normalised rows: √D or 1.
-    epochs : int, default=200
-        The most passes over the rows. The authors take 10, which are few steps if there are few rows.
-    batch_size : int, default=200
-    decay_every : int or None, default=None
-        The learning rate falls to a tenth after every so many epochs.
+    normalization, epochs, batch_size, decay_every : default="sphere", 200, 200 and None
+        As in `FaRM`. The authors take 10 epochs, which are few steps if there are few rows.
     n_layers, output, distortion, standardize, optimizer, learning_rate, momentum, weight_decay, patience, \
 validation_fraction, device, random_state
         As in `FaRM`, with the same defaults. The authors and the MUtE paper's code have ``output="raw"``.
 
     Attributes
     ----------
-    classes_ : array of shape (K,)
-        The labels of a categorical concept.
-    center_, scale_, network_, history_, n_features_in_, feature_names_in_
-        As in `FaRM`.
+    center_, scale_, network_, history_, classes_, n_features_in_, feature_names_in_
+        As in `FaRM`; a continuous concept has no `classes_`.
 
     See Also
     --------
@@ -104,20 +96,16 @@ validation_fraction, device, random_state
     *Guarantees.* None for the concept. The rate of all rows is kept on average, not exactly; it measures how many
     directions the rows fill, not which.
 
-    *Limits.* Outputs live in a space of their own, without the mean and the norm of each row: downstream models must
-    be trained on them. The formula is the paper's; the authors' code has n/D in place of D/n in
-    :math:`R(Y \mid K)`, so that a constant kernel no longer gives :math:`R(Y)`. A vector-valued concept is
+    *Limits.* Outputs live in a space of their own, as those of `FaRM` do. The formula is the paper's; the authors' code
+    has n/D in place of D/n in :math:`R(Y \mid K)`, so that a constant kernel no longer gives :math:`R(Y)`. Vectors are
     compared by direction alone. The authors' ten epochs leave more leak than early stopping does.
 
-    *Labels.* Not needed to transform.
-
-    *Cost.* For each batch one determinant of at most D × D for each class and two for all rows, or, for a continuous
-    concept, one of batch × batch; and n_layers products of (batch, D) with (D, D).
+    *Labels.* Not needed to transform. *Cost.* For each batch one determinant of at most D × D for each class and two
+    for all rows, or, for a continuous concept, one of batch × batch; and n_layers products of (batch, D) with (D, D).
 
     References
     ----------
-    S. B. R. Chowdhury, N. Monath, A. Dubey, A. Ahmed and S. Chaturvedi, "Robust Concept Erasure via Kernelized
-    Rate-Distortion Maximization", NeurIPS, 2023.
+    S. B. R. Chowdhury et al., "Robust Concept Erasure via Kernelized Rate-Distortion Maximization", NeurIPS 2023.
 
     Examples
     --------

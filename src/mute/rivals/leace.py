@@ -8,6 +8,7 @@ from typing import ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
+from sklearn.utils import gen_batches
 
 from mute.errors import MuteError
 from mute.estimators.base import ConceptEstimator
@@ -45,15 +46,12 @@ class LEACE(Streaming):
 
     Attributes
     ----------
-    mean_ : array of shape (D,)
-    read_, remove_ : arrays of shape (D, r)
+    mean_, read_, remove_ : arrays of shape (D,), (D, r) and (D, r)
         An erased row is ``x - (x - mean_) @ read_ @ remove_.T``; r is at most K - 1.
     projection_ : array of shape (D, D)
         The projector P = I - remove_ read_ᵀ.
-    moments_ : Moments
-        What was gathered so far; not kept in files.
-    classes_, n_features_in_, feature_names_in_
-        As in `MUtE`.
+    moments_, classes_, n_features_in_, feature_names_in_
+        As in `MeanDifference`.
 
     See Also
     --------
@@ -70,9 +68,8 @@ class LEACE(Streaming):
     *Limits.* LEACE guards against linear predictors only: covariances and shapes still reveal the class. On unseen rows
     the covariance is zero up to the sampling error of the class means.
 
-    *Labels.* Not needed to transform.
-
-    *Cost.* O(nD² + D³) to fit, O(nDK) to transform. Can be fitted block by block with `partial_fit`.
+    *Labels.* Not needed to transform. *Cost.* O(nD² + D³) to fit, O(nDK) to transform. Can be fitted block by block
+    with `partial_fit`.
 
     References
     ----------
@@ -83,9 +80,8 @@ class LEACE(Streaming):
     --------
     >>> import numpy as np
     >>> from mute.rivals import LEACE
-    >>> rng = np.random.default_rng(0)
     >>> z = np.repeat([0, 1, 2], 500)
-    >>> X = rng.normal(size=(1500, 4)) + 3 * np.eye(4)[z]
+    >>> X = np.random.default_rng(0).normal(size=(1500, 4)) + 3 * np.eye(4)[z]
     >>> Q = LEACE().fit_transform(X, z)
     >>> bool(np.allclose([Q[z == k].mean(axis=0) for k in range(3)], X.mean(axis=0)))
     True
@@ -173,15 +169,13 @@ class OracleLEACE(MeanDifference):
 
     Parameters
     ----------
-    router : {"mlp", "logistic"}, classifier or None, default="mlp"
-        Chooses the class of a row without a label; with None, transforming requires labels.
-    random_state : int, RandomState or None
-        For the router.
+    router, random_state
+        As in `MeanDifference`, which it is at strength 1.
 
     Attributes
     ----------
     means_, mean_, moments_, classes_, router_, routing_, n_features_in_, feature_names_in_
-        As in `MeanDifference`, which it is at strength 1.
+        As in `MeanDifference`.
 
     See Also
     --------
@@ -196,14 +190,11 @@ class OracleLEACE(MeanDifference):
     *Limits.* An edit that depends on the label can add what a nonlinear adversary reads: two clouds laid onto each
     other still differ in their covariances. A routed row of the wrong class moves the wrong way.
 
-    *Labels.* Without a router, transforming requires labels.
-
-    *Cost.* O(nD). Can be fitted block by block with `partial_fit`.
+    *Labels.* Without a router, transforming requires labels. *Cost.* O(nD). Can be fitted by `partial_fit`.
 
     References
     ----------
-    N. Belrose, D. Schneider-Joseph, S. Ravfogel, R. Cotterell, E. Raff and S. Biderman, "LEACE: Perfect linear concept
-    erasure in closed form", NeurIPS 2023.
+    N. Belrose et al., "LEACE: Perfect linear concept erasure in closed form", NeurIPS 2023.
 
     Examples
     --------
@@ -231,10 +222,8 @@ class QLEACE(GaussianTransport):
     ----------
     shrinkage : bool, default=True
         Estimate the class covariances with linear shrinkage.
-    router : {"mlp", "logistic"}, classifier or None, default="mlp"
-        Chooses the class of a row without a label; with None, transforming requires labels.
-    random_state : int, RandomState or None
-        For the router.
+    router, random_state
+        As in `MeanDifference`.
 
     Attributes
     ----------
@@ -255,22 +244,20 @@ class QLEACE(GaussianTransport):
     *Limits.* Two moments only: shapes still reveal the class. On unseen rows the noise of K covariances shows, as in
     any class-conditional whitening.
 
-    *Labels.* Without a router, transforming requires labels.
-
-    *Cost.* O(nD² + K D³) to fit, O(nD²) to transform. Can be fitted block by block with `partial_fit`.
+    *Labels.* Without a router, transforming requires labels. *Cost.* O(nD² + K D³) to fit, O(nD²) to transform. Can be
+    fitted by `partial_fit`.
 
     References
     ----------
-    N. Belrose, D. Schneider-Joseph, S. Ravfogel, R. Cotterell, E. Raff and S. Biderman, "LEACE: Perfect linear concept
-    erasure in closed form", NeurIPS 2023; the quadratic form is in their library.
+    N. Belrose et al., "LEACE: Perfect linear concept erasure in closed form", NeurIPS 2023; the quadratic form is in
+    their library.
 
     Examples
     --------
     >>> import numpy as np
     >>> from mute.rivals import QLEACE
-    >>> rng = np.random.default_rng(0)
     >>> z = np.repeat(["a", "b"], 1000)
-    >>> X = rng.normal(size=(2000, 2)) * np.where(z == "a", 1.0, 3.0)[:, None]
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2)) * np.where(z == "a", 1.0, 3.0)[:, None]
     >>> Q = QLEACE(shrinkage=False, router=None).fit(X, z).transform(X, concept=z)
     >>> bool(np.allclose(np.cov(Q[z == "a"].T), np.cov(Q[z == "b"].T)))
     True
@@ -283,10 +270,8 @@ class QLEACE(GaussianTransport):
     random_state: Seed = None
 
     def _estimate(self, moments: Moments) -> NDArray[np.float64]:
-        covariances = moments.class_covariances
-        if not self.shrinkage:
-            return covariances
-        return np.array([shrink(S, n) for S, n in zip(covariances, moments.counts, strict=True)])
+        S = moments.class_covariances
+        return np.array(list(map(shrink, S, moments.counts))) if self.shrinkage else S
 
 
 @dataclass(eq=False, repr=False)
@@ -305,14 +290,10 @@ class FreeFormLEACE(ConceptEstimator):
 
     Attributes
     ----------
-    classifier_ : NetworkRouter
-        The classifier g.
-    chance_ : array of shape (K,)
-        Mean of its answers.
-    slope_ : array of shape (K, D)
-        An erased row is ``x - (g(x) - chance_) @ slope_``.
-    routing_ : RoutingReport
-        How the classifier does on held-out rows.
+    classifier_, routing_ : NetworkRouter and RoutingReport
+        The classifier g, and how it does on held-out rows.
+    chance_, slope_ : arrays of shape (K,) and (K, D)
+        The mean of g, and what erases: ``x - (g(x) - chance_) @ slope_``.
     classes_, n_features_in_, feature_names_in_
         As in `MUtE`.
 
@@ -327,22 +308,18 @@ class FreeFormLEACE(ConceptEstimator):
     *Limits.* The covariance with the labels themselves is zero only as far as g is calibrated. A nonlinear adversary
     may read g(x) from the erased row, since the edit is a function of it.
 
-    *Labels.* Not needed to transform.
-
-    *Cost.* Training the classifier, and O(nDK).
+    *Labels.* Not needed to transform. *Cost.* Training the classifier, and O(nDK).
 
     References
     ----------
-    N. Belrose, D. Schneider-Joseph, S. Ravfogel, R. Cotterell, E. Raff and S. Biderman, "LEACE: Perfect linear concept
-    erasure in closed form", NeurIPS 2023.
+    N. Belrose et al., "LEACE: Perfect linear concept erasure in closed form", NeurIPS 2023.
 
     Examples
     --------
     >>> import numpy as np
     >>> from mute.rivals import FreeFormLEACE
-    >>> rng = np.random.default_rng(0)
     >>> z = np.repeat([0, 1], 500)
-    >>> X = rng.normal(size=(1000, 4)) + 2 * z[:, None]
+    >>> X = np.random.default_rng(0).normal(size=(1000, 4)) + 2 * z[:, None]
     >>> eraser = FreeFormLEACE(classifier="logistic", random_state=0).fit(X, z)
     >>> g = eraser.classifier_.predict_proba(X)
     >>> bool(abs(np.cov(eraser.transform(X).T, g.T)[:4, 4:]).max() < 1e-10)
@@ -362,10 +339,9 @@ class FreeFormLEACE(ConceptEstimator):
         router, _, self.routing_ = fit_router(self.classifier, X[drawn], z[drawn], self._encoder, rng)
         self.classifier_ = cast("NetworkRouter", router)
         beside = Moments(1, X.shape[1] + len(self._encoder), "pooled")
-        for start in range(0, len(X), _BLOCK):
-            rows = X[start : start + _BLOCK]
-            g = self.classifier_.predict_proba(rows)
-            beside.add(np.concatenate([rows, g], axis=1).astype(float))
+        for part in gen_batches(len(X), _BLOCK):
+            g = self.classifier_.predict_proba(X[part])
+            beside.add(np.concatenate([X[part], g], axis=1).astype(float))
         d, S = X.shape[1], beside.covariance
         self.chance_ = beside.mean[d:]
         # The probabilities sum to one: K - 1 directions count.

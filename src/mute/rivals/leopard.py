@@ -19,7 +19,7 @@ from mute.rivals.projection import Projector
 from mute.typing import Array, Constraints, Json, Seed
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 __all__ = ["LEOPARD", "mmd2"]
 
@@ -54,28 +54,17 @@ class LEOPARD(Projector, GradientTrained):
     rank : int, optional
         How many dimensions are kept: the fewer, the less of the concept and of everything else. None keeps half of
         the columns, the most that the authors keep (150 of 300 for GloVe, and as few as a twentieth for DIAL).
-    cascaded : bool, default=False
-        Erase linearly first.
-    gamma : float, default=100
-        Weight of the orthonormality of `U`.
+    cascaded, gamma : bool and float, default=False and 100
+        Whether to erase linearly first; weight of the orthonormality of `U`.
     pairs : {"sum", "mean"}, default="sum"
         The loss is the sum over pairs of classes (the authors) or their mean (the MUtE paper). With the mean, `gamma`
         weighs K (K - 1) / 2 times as much.
-    learning_rate : float, default=5e-4
-        Of Adam; a tenth of it from half of the epochs on.
-    epochs : int, default=200
-    batch_size : int, default=2048
+    learning_rate, weight_decay : float, default=5e-4 and 0
+        Of Adam; a tenth of this learning rate from half of the epochs on.
+    epochs, batch_size : int, default=200 and 2048
         A pair of classes counts in a batch if both have two rows there: choose it large enough for the rarest class.
-    weight_decay : float, default=0
-    validation_fraction : float, default=0.1
-        Share of held-out rows. With 0 the training learns from all rows and watches the same rows.
-    patience : int, optional
-        Stop after so many epochs without gain on the watched rows, and keep the best. None never stops early, as in
-        the authors' code.
-    device : str, default="auto"
-        Where torch trains; "auto" takes an accelerator if there is one.
-    random_state : int, RandomState or None
-        Two fits with the same int give the same projection.
+    patience, validation_fraction, device, random_state
+        As in `FaRM`, with the same defaults but for a patience of None.
 
     Attributes
     ----------
@@ -102,14 +91,13 @@ class LEOPARD(Projector, GradientTrained):
     which all rows agree are perfect for the objective, and if the first r columns are constant, the start has no
     gradient. Without the cascade there is no linear guarantee.
 
-    *Labels.* Not needed to transform.
+    *Labels.* Not needed to transform. *Cost.* For each batch of b rows two products of (b, b) with (b, D) for each pair
+    of classes, and one exponential for each pair of rows, in blocks: memory grows with b, not b². A transform takes
+    2 D r for each row.
 
-    *Cost.* For each batch of b rows two products of (b, b) with (b, D) for each pair of classes, and one exponential
-    for each pair of rows, in blocks: memory grows with b, not b². A transform takes 2 D r for each row.
-
-    *Presets.* "paper-..." are the settings of the MUtE paper as its repository ran them, cascaded and with the mean
-    over pairs. The paper says that they are the authors', and for Jigsaw those of DIAL, but the ranks of the repository
-    (200, 200, 10, 150) are others. "authors-..." are the settings of the method's authors, who give two ranks for Bios.
+    *Presets.* "paper-..." are those of the MUtE paper's repository, cascaded and with the mean over pairs. The paper
+    says that they are the authors', and for Jigsaw those of DIAL, but the repository's ranks (200, 200, 10, 150) are
+    others. "authors-..." are those of the method's authors, who give two ranks for Bios.
 
     References
     ----------
@@ -121,9 +109,8 @@ class LEOPARD(Projector, GradientTrained):
 
     >>> import numpy as np
     >>> from mute.rivals import LEOPARD
-    >>> rng = np.random.default_rng(0)
     >>> z = np.repeat([0, 1], 300)
-    >>> X = rng.normal(size=(600, 3))
+    >>> X = np.random.default_rng(0).normal(size=(600, 3))
     >>> X[z == 1, 1] *= 3
     >>> eraser = LEOPARD(rank=2, epochs=60, batch_size=128, learning_rate=0.05, random_state=0).fit(X, z)
     >>> np.diag(eraser.transform(np.eye(3))).round(1)
@@ -187,12 +174,11 @@ class LEOPARD(Projector, GradientTrained):
         """U, not yet orthonormal."""
         import torch
 
-        n_classes, rng = int(z.max()) + 1, self._generator()
+        n_classes, rng, device = int(z.max()) + 1, self._generator(), device_of(self.device)
         learn, watched = hold_out(z, self.validation_fraction, rng)
         if np.bincount(z[watched], minlength=n_classes).min() < 2:
             learn = watched = np.arange(len(z))
         watched = watched[stratified_sample(z[watched], _MOST_WATCHED, rng)]
-        device = device_of(self.device)
         X, k = torch.from_numpy(rows).to(device), torch.from_numpy(z).to(device)
         X_watched, k_watched = X[watched], k[watched]
         share = 1.0 if self.pairs == "sum" else 2 / (n_classes * (n_classes - 1))
@@ -203,7 +189,7 @@ class LEOPARD(Projector, GradientTrained):
             optimizer = torch.optim.Adam(frame.parameters(), self.learning_rate, weight_decay=self.weight_decay)
             schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [max(self.epochs // 2, 1)], gamma=0.1)
 
-            def loss(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+            def loss(x: Tensor, k: Tensor) -> Tensor:
                 gap = frame.weight @ frame.weight.T - unit
                 return share * mmd2(frame(x) @ frame.weight, k, n_classes) + self.gamma / rank**2 * (gap**2).sum()
 
@@ -238,7 +224,7 @@ def _coordinates(X: Array, space: NDArray[np.float64]) -> NDArray[np.float32]:
     return (rows / (spread or 1.0)).astype(np.float32)
 
 
-def mmd2(Y: torch.Tensor, z: torch.Tensor, n_classes: int) -> torch.Tensor:
+def mmd2(Y: Tensor, z: Tensor, n_classes: int) -> Tensor:
     r"""Squared maximum mean discrepancy between classes, unbiased, summed over pairs of classes.
 
     Of rows a of one class and b of another,
@@ -267,7 +253,7 @@ def mmd2(Y: torch.Tensor, z: torch.Tensor, n_classes: int) -> torch.Tensor:
     return value + (along - along.detach())
 
 
-def _likeness(own: torch.Tensor, other: torch.Tensor, width: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _likeness(own: Tensor, other: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
     """Mean kernel within `own` less that between both, and the derivative of MMD² by the rows of `own`."""
     import torch
 

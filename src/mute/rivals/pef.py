@@ -5,16 +5,17 @@ from __future__ import annotations
 import warnings
 from dataclasses import KW_ONLY, dataclass
 from hashlib import blake2b
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import gen_batches
 
 from mute.errors import MuteError, warn_weak_result
 from mute.estimators.base import ConceptEstimator
 from mute.estimators.settings import COUNT, POSITIVE, one_of
 from mute.flow.network import Network
-from mute.typing import Array, Constraints, Json, LabelsLike, RowsLike, Seed
+from mute.typing import Array, Constraints, Json, LabelsLike, Seed
 
 __all__ = ["PEF"]
 
@@ -53,30 +54,28 @@ class PEF(ConceptEstimator):
     bandwidth : float, default=0.5
         Of the kernel density.
     draw : {"row", "copy"}, default="row"
-        Source of the random number that chooses among the outputs of an atom. "row": the values of the row, so that a
-        row has the same output in any batch, and equal rows have equal outputs. "copy": also the number of equal rows
-        of its atom that come before it in the call, so that copies spread as the coupling says. If rows repeat (a
-        finite support) only "copy" erases, and the copies must come in one call.
+        Source of the random number that chooses among the outputs of an atom. "row": the values of the row, so that
+        equal rows have equal outputs in any batch. "copy": also the number of equal rows of its atom that come before
+        it in the call, so that copies spread as the coupling says. If rows repeat (a finite support) only "copy"
+        erases, and the copies must come in one call.
     random_state : int, RandomState or None
         Two fits with the same int give the same eraser.
 
     Attributes
     ----------
-    classes_ : array of shape (K,)
     atoms_ : array of shape (A, D)
         The atoms of all classes, class by class.
-    atom_class_ : array of shape (A,)
-        The class of each atom, as an index into `classes_`.
-    law_ : array of shape (A,)
-        Probability of each atom within its class.
+    atom_class_, law_ : arrays of shape (A,)
+        The class of each atom, as an index into `classes_`, and its probability within that class.
     couplings_ : array of shape (E, 3)
         One line for each pair of atoms that a coupling joins: source, output and probability, by source.
-    utility_ : float
-        I(X; f(X)) in nats, for rows that are atoms and classes without common atoms.
-    bound_ : float
-        H(X | Z) in nats, the most that perfect erasure can keep.
+    utility_, bound_ : float
+        I(X; f(X)) in nats, for rows that are atoms and classes without common atoms; and H(X | Z), the most that
+        perfect erasure can keep.
     seed_ : int
         Of the draws.
+    classes_, n_features_in_, feature_names_in_
+        As in `MUtE`.
 
     See Also
     --------
@@ -91,14 +90,13 @@ class PEF(ConceptEstimator):
     *Limits.* Outputs are atoms: of a row, only its nearest atom counts, and at most log A nats of it stay. Unseen rows
     fall to the atoms in other shares than the training rows, the more so the fewer rows an atom has, and that shows
     in their outputs. The greedy coupling is not always that of least entropy. The authors' search for a better Q by
-    Bayesian optimisation is left out: it has as many dimensions as there are atoms.
+    Bayesian optimisation, with as many dimensions as there are atoms, is left out.
 
     *Labels.* Not needed, but the guarantee needs them. Without labels a row takes the nearest atom of all classes,
     which also decides its class; if classes overlap, many rows take the coupling of another class and leak.
     ``fit_transform`` uses no labels.
 
-    *Cost.* k-means on up to 20 rows for each atom; K² couplings, each one sort; to transform, one distance to every
-    atom.
+    *Cost.* k-means on up to 20 rows an atom; K² couplings, each one sort; to transform, one distance to every atom.
 
     References
     ----------
@@ -153,15 +151,17 @@ class PEF(ConceptEstimator):
         self.bound_ = float(shares @ [entropy(p) for p in laws])
         self.utility_, best = -np.inf, 0
         for j in self._steps(len(laws), "output law"):
-            cost = shares @ [entropy(couple(p, laws[j]).mass) for p in laws]
+            cost = shares @ [entropy(couple(p, laws[j])[2]) for p in laws]
             utility = float(entropy(laws[j]) - cost) + self.bound_
             if utility > self.utility_:
                 self.utility_, best = utility, j
         self.atoms_, self.law_ = np.concatenate(atoms), np.concatenate(laws)
         self.atom_class_ = np.repeat(np.arange(len(laws), dtype=float), [len(p) for p in laws])
         first = np.searchsorted(self.atom_class_, np.arange(len(laws)))
-        joined = [couple(p, laws[best]) for p in laws]
-        lines = [np.column_stack([first[k] + c.source, first[best] + c.output, c.mass]) for k, c in enumerate(joined)]
+        lines = []
+        for p, start in zip(laws, first, strict=True):
+            source, output, mass = couple(p, laws[best])
+            lines.append(np.column_stack([start + source, first[best] + output, mass]))
         self.couplings_ = np.concatenate(lines)
 
     def _atoms_of(self, X: Array, rng: np.random.Generator) -> tuple[Array, NDArray[np.float64]]:
@@ -169,33 +169,19 @@ class PEF(ConceptEstimator):
         most = self.n_atoms
         if isinstance(most, str):
             most = min(max(len(X) // _ROWS_PER_ATOM, _FEWEST_ATOMS), _MOST_ATOMS)
-        _, distinct = np.unique(digests(X, 0), return_index=True)
+        distinct = np.unique(digests(X, 0), return_index=True)[1]
         if self.draw == "row" and 2 * len(distinct) < len(X):
             warn_weak_result(
                 f"{len(X)} rows of a class have only {len(distinct)} distinct values; equal rows get equal outputs, "
                 'so the output laws of the classes will differ: use draw="copy"'
             )
         atoms = X[np.sort(distinct)] if len(distinct) <= most else centres(X, int(most), rng)
-        law = shares_of(X, atoms) if self.probabilities == "share" else densities(X, atoms, self.bandwidth)
+        if self.probabilities == "share":
+            law = np.bincount(nearest(X, atoms), minlength=len(atoms)) / len(X)
+        else:
+            law = densities(X, atoms, self.bandwidth)
         kept = law > _RAREST
         return atoms[kept], law[kept] / law[kept].sum()
-
-    def transform(self, X: RowsLike, concept: LabelsLike = None) -> NDArray[np.floating]:
-        """Erase the concept.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, D)
-            Rows to erase.
-        concept : array-like of shape (n,), optional
-            True labels. Without them the class of a row is that of its nearest atom.
-
-        Returns
-        -------
-        array of shape (n, D)
-            Atoms of one class; float32 for float32 input, else float64.
-        """
-        return self._apply("transform", X, concept=concept)
 
     def _transform(self, X: Array, concept: LabelsLike) -> NDArray[np.floating]:
         return self._erase(X, None if concept is None else self._encode(concept, len(X), "concept"))
@@ -206,8 +192,7 @@ class PEF(ConceptEstimator):
         if self.draw == "copy":
             chance += _GOLDEN * copies(chance + source.astype(np.uint64))
         # Each line of the couplings is an interval of [source, source + 1); 32 bits keep the sum below the next.
-        ends = self._interval_ends()
-        line = np.searchsorted(ends, source + (chance >> np.uint64(32)) / 2**32, side="right")
+        line = np.searchsorted(self._interval_ends(), source + (chance >> np.uint64(32)) / 2**32, side="right")
         return self.atoms_[self.couplings_[line, 1].astype(np.int64)].astype(X.dtype, copy=False)
 
     def _source(self, X: Array, k: NDArray[np.int64] | None) -> NDArray[np.int64]:
@@ -250,18 +235,13 @@ class PEF(ConceptEstimator):
             raise MuteError(f"its seed cannot be {self.seed_!r}")
 
 
-class Coupling(NamedTuple):
-    """The pairs of atoms that a coupling joins, by source, each with its probability."""
-
-    source: NDArray[np.int64]
-    output: NDArray[np.int64]
-    mass: NDArray[np.float64]
-
-
-def couple(p: NDArray[np.float64], q: NDArray[np.float64]) -> Coupling:
+def couple(
+    p: NDArray[np.float64], q: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Greedy coupling of two laws without zeros: the largest atoms first, as much as both still have.
 
     Both sorted, the atoms of a law are intervals of [0, 1]; the coupling is how the two rows of intervals overlap.
+    Returns source, output and probability of each pair of atoms that it joins, by source.
     """
     p_order, q_order = np.argsort(-p, kind="stable"), np.argsort(-q, kind="stable")
     p_ends, q_ends = np.cumsum(p[p_order]), np.cumsum(q[q_order])
@@ -271,7 +251,7 @@ def couple(p: NDArray[np.float64], q: NDArray[np.float64]) -> Coupling:
     ends = np.union1d(p_ends, q_ends)
     source, output = p_order[np.searchsorted(p_ends, ends)], q_order[np.searchsorted(q_ends, ends)]
     by_source = np.argsort(source, kind="stable")
-    return Coupling(source[by_source], output[by_source], np.diff(ends, prepend=0.0)[by_source])
+    return source[by_source], output[by_source], np.diff(ends, prepend=0.0)[by_source]
 
 
 def entropy(p: NDArray[np.float64]) -> float:
@@ -285,8 +265,7 @@ def nearest(X: Array, atoms: Array) -> NDArray[np.int64]:
     places = atoms - center
     # |x - a|² is least where <x, a> - |a|² / 2 is largest, which is a linear layer.
     score = Network([places.T], [-0.5 * (places**2).sum(axis=1)])
-    parts = [score(X[start : start + _BLOCK] - center).argmax(axis=1) for start in range(0, len(X), _BLOCK)]
-    return np.concatenate(parts)
+    return np.concatenate([score(X[part] - center).argmax(axis=1) for part in gen_batches(len(X), _BLOCK)])
 
 
 def centres(X: Array, n: int, rng: np.random.Generator) -> Array:
@@ -303,11 +282,6 @@ def centres(X: Array, n: int, rng: np.random.Generator) -> Array:
         return kmeans.fit(sample).cluster_centers_.astype(X.dtype, copy=False)
 
 
-def shares_of(X: Array, atoms: Array) -> NDArray[np.float64]:
-    """Share of the rows that are nearest to each atom."""
-    return np.bincount(nearest(X, atoms), minlength=len(atoms)) / len(X)
-
-
 def densities(X: Array, atoms: Array, bandwidth: float) -> NDArray[np.float64]:
     """Gaussian kernel density of the rows at each atom, as a law."""
     from scipy.special import logsumexp
@@ -322,10 +296,10 @@ def digests(X: Array, seed: int) -> NDArray[np.uint64]:
     """64 random bits for each row, made from its values and the seed alone."""
     key = seed.to_bytes(8, "little")
     out = np.empty(len(X), np.uint64)
-    for start in range(0, len(X), _BLOCK):
-        block = X[start : start + _BLOCK].astype("<f8") + 0.0  # -0 becomes 0: equal rows have equal bytes
+    for part in gen_batches(len(X), _BLOCK):
+        block = X[part].astype("<f8") + 0.0  # -0 becomes 0: equal rows have equal bytes
         hashes = b"".join(blake2b(row.tobytes(), digest_size=8, key=key).digest() for row in block)
-        out[start : start + len(block)] = np.frombuffer(hashes, "<u8")
+        out[part] = np.frombuffer(hashes, "<u8")
     return out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import ClassVar
 
 import numpy as np
@@ -10,9 +11,9 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.estimators.base import ConceptEstimator
 from mute.flow.ops import in_blocks
-from mute.typing import Array
+from mute.typing import Array, Classifier
 
-__all__ = ["Projector", "class_accuracy"]
+__all__ = ["Projector", "class_accuracy", "fit_quietly"]
 
 
 class Projector(ConceptEstimator):
@@ -30,6 +31,15 @@ class Projector(ConceptEstimator):
         gap = self.basis_.T @ self.basis_ - np.eye(self.basis_.shape[1])
         if np.abs(gap).max(initial=0.0) > 1e-8:
             raise MuteError("the columns of basis_ are not orthonormal")
+
+
+def fit_quietly(classifier: Classifier, X: Array, z: Array) -> Classifier:
+    """Fit a classifier, converged or not: its accuracy on held-out rows counts."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return classifier.fit(X, z)
 
 
 def class_accuracy(z: Array, predicted: Array) -> float:

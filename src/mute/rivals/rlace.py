@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from mute.errors import MuteError
 from mute.estimators.settings import BETWEEN_0_AND_1, COUNT, COUNT_OR_NONE, FROM_0_BELOW_1, NOT_NEGATIVE, POSITIVE
 from mute.estimators.training import hold_out
 from mute.flow.routing import stratified_sample
-from mute.rivals.projection import Projector, class_accuracy
+from mute.rivals.projection import Projector, class_accuracy, fit_quietly
 from mute.rows.threads import single_threaded_blas
 from mute.typing import Array, Constraints, Json, Seed
 
@@ -37,7 +36,6 @@ def project_onto_fantope(values: Array, rank: int, counts: Array | None = None) 
     [0, 1] and trace k. The nearest point keeps the eigenvectors and has the eigenvalues
     :math:`\min(\max(\lambda_i - \tau, 0), 1)`, with the :math:`\tau` that gives them the sum k. That sum is piecewise
     linear in :math:`\tau`, with corners at :math:`\lambda_i` and :math:`\lambda_i - 1`, so no search is needed.
-
     `counts` says how often each eigenvalue occurs; once when None. There are at least `rank` of them.
 
     Examples
@@ -105,7 +103,7 @@ class FantopePoint:
 
 
 # What the settings of the game may be.
-GAME: dict[str, list[Any]] = {
+GAME: Constraints = {
     "batch_size": COUNT,
     "learning_rate": POSITIVE,
     "weight_decay": NOT_NEGATIVE,
@@ -117,12 +115,11 @@ GAME: dict[str, list[Any]] = {
 
 
 def play(
-    X: Array, z: NDArray[np.int64], rank: int, rules: RLACE, rounds: Iterable[Any], rng: np.random.Generator
+    X: Array, z: NDArray[np.int64], rank: int, rules: RLACE, rounds: Iterable[int], rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], list[float]]:
     """Play the game on rows and codes 0 .. K - 1, by the settings of `rules`.
 
-    Returns the rounded projection with the highest loss of fresh classifiers on held-out rows, as a basis of shape
-    (D, rank), and that loss after each round.
+    Returns the rounded projection with the highest loss of fresh classifiers, as a basis (D, rank), and all losses.
     """
     X = X - X.mean(axis=0)
     squares = float((X**2).sum(dtype=np.float64))
@@ -140,9 +137,9 @@ def play(
         now = players.point.rounded()
         loss, accuracy = _judge(X - (X @ now) @ now.T, z, judged, watch)
         history.append(loss)
-        since = 0 if loss > best else since + 1
-        if since == 0:
-            best, basis = loss, now
+        since += 1
+        if loss > best:
+            best, basis, since = loss, now, 0
         if accuracy - chance < rules.tolerance or (rules.patience is not None and since >= rules.patience):
             break
     return basis, history
@@ -185,14 +182,10 @@ class _Players:
 
 def _judge(X: Array, z: Array, learn: Array, watch: Array) -> tuple[float, float]:
     """Loss and accuracy of a fresh classifier on the watched rows, all classes of equal weight."""
-    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss
 
-    classifier = LogisticRegression(class_weight="balanced", max_iter=200)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        classifier.fit(X[learn], z[learn])
+    classifier = fit_quietly(LogisticRegression(class_weight="balanced", max_iter=200), X[learn], z[learn])
     chances = classifier.predict_proba(X[watch]).astype(np.float64)
     weights = 1 / np.bincount(z[watch], minlength=len(classifier.classes_))[z[watch]]
     loss = log_loss(z[watch], chances, sample_weight=weights, labels=classifier.classes_)
@@ -214,19 +207,16 @@ class RLACE(Projector):
     ----------
     rank : int, optional
         Number of directions to take out. K - 1 when None, which is enough for any linear classifier: 1 for two classes.
-    n_iterations : int, default=75_000
-        The most steps of both players, in rounds of `evaluate_every`.
-    batch_size : int, default=128
-    learning_rate, weight_decay : float, default=0.005, 0.0001
-        Of both players' gradient steps.
-    momentum : float, default=0.0
-        Of the classifier.
+    n_iterations, batch_size : int, default=75_000 and 128
+        The most steps of both players, in rounds of `evaluate_every`, and the rows of a step.
+    learning_rate, weight_decay, momentum : float, default=0.005, 0.0001 and 0.0
+        Of both players' gradient steps; the momentum is the classifier's.
     tolerance : float, default=0.0015
         Stop once the balanced accuracy of fresh classifiers is less than this above chance.
     evaluate_every : int, default=1000
         Steps between two evaluations, in which a fresh logistic regression learns on erased rows.
     patience : int, optional
-        Stop after so many evaluations without a new best. None never stops early, as in the authors' code.
+        Stop after so many evaluations without a new best. None (the authors) never stops early.
     validation_fraction : float, default=0.1
         Share of held-out rows, on which the fresh classifiers are measured.
     random_state : int, RandomState or None
@@ -253,20 +243,17 @@ class RLACE(Projector):
     differences of the class means. With k = K - 1 the game therefore seeks the span of those differences.
 
     *Limits.* Noisy steps approach that span and do not reach it, least of all in directions in which the rows hardly
-    vary. A classifier with very large weights can read what is left there; neither the game nor its evaluation has such
-    a classifier. Nothing is promised against classifiers that are not linear. With fewer directions than the class
-    means span, some of the concept stays; with more, the rest is arbitrary.
+    vary. A classifier with very large weights, which the game and its evaluation do not have, can read what is left
+    there. Nothing is promised against classifiers that are not linear. With fewer directions than the class means span,
+    some of the concept stays; with more, the rest is arbitrary.
 
-    *Labels.* Not needed to transform.
+    *Labels.* Not needed to transform. *Cost.* About a millisecond a step, for hundreds of columns, and a logistic
+    regression each round; two products of (n, D) with (D, k) to transform.
 
-    *Cost.* About a millisecond a step, for hundreds of columns, and a logistic regression each round; two products of
-    (n, D) with (D, k) to transform.
-
-    *Differences from the authors' code.* Fresh classifiers are judged on held-out rows, not on those they learned from,
-    and with equal weight for each class, so that a rare class counts. They are one converged logistic regression
-    instead of three runs by stochastic gradient. Rows are centred and divided by one number for the game; otherwise the
-    learning rate would mean something else on each data set. P is kept as a few eigenvectors, which gives the same
-    steps at a cost of D r² instead of D³, without a reduction to principal components and without torch.
+    *Differences from the authors' code.* Fresh classifiers are judged on held-out rows, with equal weight for each
+    class, so that a rare class counts. They are one converged logistic regression instead of three runs by stochastic
+    gradient. Rows are centred and divided by one number for the game, so that a learning rate means the same on all
+    data. P is kept as a few eigenvectors: the same steps at a cost of D r² instead of D³, without torch.
 
     References
     ----------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,7 @@ from mute.typing import Array, Constraints, Json, Seed
 __all__ = ["TaCo"]
 
 _HIDDEN = 128
-_PAPER: Json = {
-    "n_components": 100,
-    "n_samples": 2000,
-    "epochs": 50,
-    "response": "margin",
-    "keep_mean": False,
-}
+_PAPER: Json = {"n_components": 100, "n_samples": 2000, "epochs": 50, "response": "margin", "keep_mean": False}
 # With fewer held-out rows of a class, a leak could not be distinguished from chance.
 _FEWEST_FOR_AUTO = 20
 # Numbers in the largest array of the index computation: small enough for the processor's cache.
@@ -40,28 +34,25 @@ class TaCo(WithTask):
     r"""Targeted concept erasure: drop the principal components that reveal the concept.
 
     Rows are written in r principal components, :math:`x - \mu = u W + \text{rest}`, and a network learns to read the
-    concept from x. The components are masked by amounts :math:`m \in [0, 1)^r`, so that the network sees
-    :math:`x - (u \circ m) W`, and the total Sobol index of component i is the share that :math:`m_i` has, alone or
-    with others, in the variance of the network's response s:
+    concept from x. It then sees :math:`x - (u \circ m) W`, components masked by amounts :math:`m \in [0, 1)^r`. The
+    total Sobol index of component i is the share of :math:`m_i`, alone or with others, in the variance of the network's
+    response s:
 
     .. math:: S_i = \frac{1}{2 q \operatorname{Var}(s(A))} \sum_{j=1}^{q} \left(s(A_j) - s(C^{(i)}_j)\right)^2,
 
     where A and B are q masks each (Sobol points) and :math:`C^{(i)}` is A with column i from B, averaged over rows. The
-    components with the largest index are dropped, and so is the rest: :math:`f(x) = \mu + \sum_{kept} u_c W_c`.
-
-    With the labels of a task, components are dropped in the order of :math:`\arctan(S_i^Y / S_i^Z)`, the smallest
-    first: components that say much of the concept and little of the task.
+    components with the largest index are dropped, and so is the rest: :math:`f(x) = \mu + \sum_{kept} u_c W_c`. With
+    the labels of a task, those with the smallest :math:`\arctan(S_i^Y / S_i^Z)` are dropped first: components that say
+    much of the concept and little of the task.
 
     Parameters
     ----------
-    n_components : int, default=20
-        r; at most the rank of the rows.
+    n_components, n_masks : int, default=20 and 50
+        r, at most the rank of the rows, and q.
     n_drop : int or "auto", default="auto"
         How many components are dropped, at most r - 1. The authors try 1 to r - 1 and let the reader choose. "auto"
         drops the least number with which a fresh network, trained on the other rows, comes within two standard errors
         of chance on held-out rows, or else r - 1; bisection finds that number.
-    n_masks : int, default=50
-        q.
     n_samples : int, default=10000
         Rows to average the indices over, at most.
     response : {"logit", "margin"}, default="logit"
@@ -71,27 +62,22 @@ class TaCo(WithTask):
         Epochs of training the networks. With None, until the loss on held-out rows no longer falls.
     keep_mean : bool, default=True
         Put the mean back into the outputs. The authors leave it out.
-    validation_fraction : float, default=0.2
-        Share of the rows that "auto" holds out.
-    random_state : int, RandomState or None
-        Two fits with the same int give the same eraser.
+    validation_fraction, random_state : float, default=0.2, and int, RandomState or None
+        Share of the rows that "auto" holds out; two fits with the same int give the same eraser.
 
     Attributes
     ----------
-    classes_ : array of shape (K,)
-    mean_ : array of shape (D,)
-    components_ : array of shape (r, D)
-        W, orthonormal rows, by falling variance.
-    indices_ : list of float
-        Total index of each component for the concept.
-    task_indices_ : list of float or None
-        The same for the task.
-    kept_ : array of shape (r,)
-        1 for the components that are kept, 0 for the others.
-    n_drop_ : int
+    mean_, components_ : arrays of shape (D,) and (r, D)
+        The mean, and W: orthonormal rows, by falling variance.
+    indices_, task_indices_ : list of float
+        Total index of each component for the concept, and for the task (None without).
+    kept_, n_drop_ : array of shape (r,) and int
+        1 for the components that are kept, 0 for the others; how many are dropped.
     leaks_ : list
         What "auto" measured: for each number of drops tried, that number, the leak to the fresh network, and its
         standard error.
+    classes_, n_features_in_, feature_names_in_
+        As in `MUtE`.
 
     See Also
     --------
@@ -100,17 +86,14 @@ class TaCo(WithTask):
 
     Notes
     -----
-    *Guarantees.* The map is affine, an orthogonal projection of rank r - n_drop about the mean, and the same for all
-    classes.
+    *Guarantees.* The map is an orthogonal projection of rank r - n_drop about the mean, the same for all classes.
 
     *Limits.* No law is made equal: what the kept components say of the concept stays, and after a fixed number of
     drops that may be much. The network serves for the ranking only. Variance beyond the r components is lost, which is
     most of the damage on wide embeddings. Columns should be of like scale, as for any use of principal components.
 
-    *Labels.* Not needed to transform.
-
-    *Cost.* One network for the concept and one for the task, and n_samples · n_masks · (r + 1) passes through each;
-    "auto" adds about log2 r networks.
+    *Labels.* Not needed to transform. *Cost.* One network for the concept and one for the task, and
+    n_samples · n_masks · (r + 1) passes through each; "auto" adds about log2 r networks.
 
     *Differences from the authors' code.* Their network has dropout and batches of 2048; this one has batches of 200 and
     no dropout, and is stopped early unless `epochs` are given. Their principal components also see the rows for
@@ -211,25 +194,18 @@ class TaCo(WithTask):
         X = (X - self.mean_.astype(X.dtype)) / X.dtype.type(scale)
         W = self.components_.astype(X.dtype)
         sample = rng.permutation(stratified_sample(targets[0], self.n_samples, rng))
+        if not len(sample):
+            raise MuteError(f"n_samples={self.n_samples} is too few for one row of each class; raise it")
         probes = [Probe.of(fit_probe(X, labels, self.epochs, rng), X[sample], W, labels[sample]) for labels in targets]
         masks = sobol_masks(len(W), self.n_masks).astype(X.dtype)
         size = max(1, _BLOCK // (self.n_masks * _HIDDEN))
-        found: list[list[Array]] = [[] for _ in targets]
+        found = []
         for i in self._steps(-(-len(sample) // size), "rows"):
             part = slice(i * size, (i + 1) * size)
-            for probe, rows in zip(probes, found, strict=True):
-                rows.append(total_indices(probe, part, masks, self.response))
-        return [np.concatenate(rows).mean(axis=0) for rows in found]
+            found.append([total_indices(probe, part, masks, self.response) for probe in probes])
+        return [np.concatenate(rows).mean(axis=0) for rows in zip(*found, strict=True)]
 
-    def _least_drop(
-        self,
-        X: Array,
-        z: Array,
-        learn: Array,
-        held: Array,
-        order: Array,
-        rng: np.random.Generator,
-    ) -> int:
+    def _least_drop(self, X: Array, z: Array, learn: Array, held: Array, order: Array, rng: np.random.Generator) -> int:
         """The least number of drops with which a fresh network is at chance on held-out rows, or else all but one."""
         U = (X - self.mean_.astype(X.dtype)) @ self.components_[order].T.astype(X.dtype)
         low, high = 0, len(order) - 1
@@ -276,7 +252,7 @@ def fit_probe(X: Array, labels: Array, epochs: int | None, rng: np.random.Genera
             fit_network(network, X[rows], labels[rows])
         else:
             network.set_params(max_iter=epochs, n_iter_no_change=epochs).fit(X[rows], labels[rows])
-    probe: Any = NetworkRouter.from_classifier(network)
+    probe = cast("NetworkRouter", NetworkRouter.from_classifier(network))
     # Logits are known up to a number for each row: scikit-learn's of two classes, for one, are (0, s).
     probe.weights[-1] = probe.weights[-1] - probe.weights[-1].mean(axis=1, keepdims=True)
     probe.biases[-1] = probe.biases[-1] - probe.biases[-1].mean()

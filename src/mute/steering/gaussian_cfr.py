@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import gen_batches
 
 from mute.errors import MuteError
 from mute.estimators.base import ConceptEstimator
@@ -28,14 +29,12 @@ class GaussianCFR(ConceptEstimator):
     :math:`\Sigma_{xz}`, and the rest: :math:`x = Px + E^\top c`, where P erases linearly and the rows of E are an
     orthonormal basis. Within class j the coordinates follow :math:`c = \nu_j(Px) + \varepsilon_j`, with
     :math:`\nu_j` affine and :math:`\varepsilon_j` Gaussian. What x would be under class j keeps the rest:
-
-    .. math:: x_{\leftarrow j} = Px + E^\top \nu_j(Px)
+    :math:`x_{\leftarrow j} = Px + E^\top \nu_j(Px)`.
 
     Parameters
     ----------
     variant : {"orthogonal", "leace"}, default="orthogonal"
-        P is the orthogonal projector off the span, or the oblique one of LEACE (without shrinkage), which moves rows
-        less.
+        P is the orthogonal projector off the span, or LEACE's (without shrinkage), which moves rows less.
     ridge : float, default=1e-4
         Penalty on the slopes of :math:`\nu_j`, as a share of the mean variance of a column of Px. (The authors regress
         by gradient descent with a weight decay of 1e-4, whose strength depends on the units of the rows.)
@@ -49,20 +48,15 @@ class GaussianCFR(ConceptEstimator):
 
     Attributes
     ----------
-    mean_ : array of shape (D,)
-        Mean of all rows.
-    basis_ : array of shape (r, D)
-        E, with r the smaller of K - 1 and D; a row is zero where the class means span fewer directions.
-    coordinates_ : array of shape (r, D)
-        c is ``coordinates_ @ (x - mean_)``; the same as `basis_` for the orthogonal variant.
+    mean_, basis_, coordinates_ : arrays of shape (D,), (r, D) and (r, D)
+        Mean of all rows; E, with r the smaller of K - 1 and D, whose row is zero where the class means span fewer
+        directions; c is ``coordinates_ @ (x - mean_)``. The last two are the same for the orthogonal variant.
     slopes_, intercepts_ : arrays of shape (K, r, D) and (K, r)
         :math:`\nu_j` is ``slopes_[j] @ (x - mean_) + intercepts_[j]``, which sees nothing of x but Px.
     noise_ : array of shape (K, r, r)
         Covariance of :math:`\varepsilon_j`, from the training rows (divided by their number).
-    projection_ : array of shape (D, D)
-        The projector P = I - ``basis_.T @ coordinates_``.
-    seed_ : int
-        Where the draws begin.
+    projection_, seed_ : array of shape (D, D) and int
+        The projector P = I - ``basis_.T @ coordinates_``, and where the draws begin.
     classes_, n_features_in_, feature_names_in_
         As in `MUtE`.
 
@@ -82,11 +76,8 @@ class GaussianCFR(ConceptEstimator):
     noise counterfactuals vary less than the target class, and a row moved to its own class is not itself. The
     regressions have D inputs: in a class of fewer than some 20 D rows they fit noise, and `noise_` is too small.
 
-    *Labels.* Neither erasure nor counterfactuals need labels.
-
-    *Cost.* O(nD² + KD³) to fit, O(nDK) to transform. Draws take some 30 µs a row.
-
-    *Presets.* "authors" is without noise, "authors-stochastic" takes the mean of 20 draws.
+    *Labels.* Neither erasure nor counterfactuals need labels. *Cost.* O(nD² + KD³) to fit, O(nDK) to transform. Draws
+    take some 30 µs a row. *Presets.* "authors" is without noise, "authors-stochastic" takes the mean of 20 draws.
 
     References
     ----------
@@ -119,8 +110,7 @@ class GaussianCFR(ConceptEstimator):
     PRESETS: ClassVar[dict[str, Json]] = {"authors": {}, "authors-stochastic": {"n_draws": 20}}
     _STORED: ClassVar[dict[str, str]] = {
         "mean_": "D",
-        "basis_": "r D",
-        "coordinates_": "r D",
+        **dict.fromkeys(("basis_", "coordinates_"), "r D"),
         "slopes_": "K r D",
         "intercepts_": "K r",
         "noise_": "K r r",
@@ -136,9 +126,9 @@ class GaussianCFR(ConceptEstimator):
 
     def _learn(self, X: Array, z: Array) -> None:
         moments = Moments(len(self._encoder), X.shape[1], "class")
-        for start in range(0, len(X), _BLOCK):
+        for part in gen_batches(len(X), _BLOCK):
             # In double precision: a regression divides by the smallest variances.
-            moments.add(X[start : start + _BLOCK].astype(np.float64), z[start : start + _BLOCK])
+            moments.add(X[part].astype(np.float64), z[part])
         self.seed_ = int(self._generator().integers(2**31 - 1))
         self.mean_ = moments.mean
         self.basis_ = self.coordinates_ = _span(moments, self.tolerance)
@@ -205,8 +195,7 @@ class GaussianCFR(ConceptEstimator):
     def _draws(self, X: Array) -> NDArray[np.float64]:
         """Standard normal numbers, shape (n, r), each row's from its own bytes."""
         keys = (int.from_bytes(hashlib.sha256(row.tobytes()).digest()) for row in X)
-        width = len(self.basis_)
-        return np.array([np.random.default_rng([self.seed_, key]).normal(size=width) for key in keys])
+        return np.array([np.random.default_rng([self.seed_, key]).normal(size=len(self.basis_)) for key in keys])
 
     def _check_restored(self) -> None:
         E, C = self.basis_, self.coordinates_

@@ -37,31 +37,22 @@ class LinearOT(GaussianTransport):
     Parameters
     ----------
     reg : float or "auto", default="auto"
-        The ridge :math:`\lambda`, as a multiple of the mean eigenvalue of the class covariances.
-        "auto" takes the one of 1e-7, 1e-6, ... 1 whose map brings each class nearest to the next in mean and covariance
-        (Fréchet distance), on a fifth of the rows that are held out; block by block, without held-out rows, it takes
-        1e-2.
+        The ridge :math:`\lambda`, as a multiple of the mean eigenvalue of the class covariances. "auto" takes the one
+        of 1e-7, 1e-6, ... 1 whose map brings each class nearest to the next in mean and covariance (Fréchet distance),
+        on a held-out fifth of the rows; block by block, without held-out rows, it takes 1e-2.
     relative : bool, default=True
         With False a number given as `reg` is the ridge itself, as in public implementations.
-    router : {"mlp", "logistic"}, classifier or None, default="mlp"
-        Chooses the class of a row without a label; with None, transforming requires labels.
-    random_state : int, RandomState or None
-        For the router and the held-out rows.
+    router, random_state
+        As in `MeanDifference`; the seed is also for the held-out rows.
 
     Attributes
     ----------
     reg_ : float
         What was used.
-    means_, mean_ : arrays of shape (K, D) and (D,)
-        Class means, and the mean of all rows.
-    covariances_ : array of shape (K, D, D)
-        The :math:`C_k`.
-    pushes_ : array of shape (K, D, D)
-        The maps to the barycentre.
-    moments_ : Moments
-        What was gathered so far; not kept in files.
-    classes_, router_, routing_, n_features_in_, feature_names_in_
-        As in `MUtE`.
+    covariances_, pushes_ : arrays of shape (K, D, D)
+        The :math:`C_k`, and the maps to the barycentre.
+    means_, mean_, moments_, classes_, router_, routing_, n_features_in_, feature_names_in_
+        As in `MeanDifference`.
 
     See Also
     --------
@@ -78,27 +69,22 @@ class LinearOT(GaussianTransport):
     *Limits.* Without ridge the match is exact only if the classes vary in the same directions, which takes more rows
     than columns; classes that no bijection can take to each other are refused. Only two moments are matched: if the
     laws differ in shape a nonlinear adversary still sees the class. With few rows for the columns the covariances are
-    noise, and so is the map; that is what the ridge is for. A ridge that is not relative means nothing before it is
-    compared with the variance of the rows: the paper's 1e-2 on rows of unit length leaves little more than
-    `MeanDifference`.
+    noise, and so is the map; that is what the ridge is for. A ridge that is not relative depends on the variance of the
+    rows: the paper's 1e-2 on rows of unit length leaves little more than `MeanDifference`.
 
-    *Labels.* Without a router, transforming requires labels.
-
-    *Cost.* O(nD² + K D³) to fit, O(D³) once for each pair of classes, O(nD²) to move. Can be fitted block by block
-    with `partial_fit`.
+    *Labels.* Without a router, transforming requires labels. *Cost.* O(nD² + K D³) to fit, O(D³) once for each pair of
+    classes, O(nD²) to move. Can be fitted by `partial_fit`.
 
     References
     ----------
-    S. Singh, S. Ravfogel, J. Herzig, R. Aharoni, R. Cotterell and P. Kumaraguru, "Representation Surgery: Theory and
-    Practice of Affine Steering", ICML 2024.
+    S. Singh et al., "Representation Surgery: Theory and Practice of Affine Steering", ICML 2024.
 
     Examples
     --------
     >>> import numpy as np
     >>> from mute.steering import LinearOT
-    >>> rng = np.random.default_rng(0)
     >>> z = np.repeat(["a", "b"], 1000)
-    >>> X = rng.normal(size=(2000, 2)) * np.where(z == "a", 1.0, 3.0)[:, None]
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2)) * np.where(z == "a", 1.0, 3.0)[:, None]
     >>> moved = LinearOT(reg=0.0, router=None).fit(X, z).counterfactual(X[:1000], "b", concept=z[:1000])
     >>> bool(np.allclose(np.cov(moved.T), np.cov(X[1000:].T)))
     True

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from itertools import combinations
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.distill.teaching import Pairs, Surrogate, check_every_class
+from mute.distill.teaching import Pairs, Surrogate, blocks
 from mute.eraser import MUtE
 from mute.errors import MuteError
 from mute.estimators.conditional import Conditional
@@ -20,8 +20,6 @@ from mute.estimators.transport import by_group
 from mute.typing import Array, Classifier, Constraints, Json, Method, Seed
 
 __all__ = ["LinearSurrogate"]
-
-_BLOCK = 8192
 
 
 @dataclass(eq=False, repr=False)
@@ -36,14 +34,12 @@ class LinearSurrogate(Surrogate, Conditional):
     Parameters
     ----------
     teacher : MUtE or another method that depends on the class, or None
-        The method to copy. A fitted teacher is used as it is; otherwise a clone is fitted on the same rows. None is
-        ``MUtE(4, router=None, diagnostics=False)``, with the four layers of the paper's text study. (`clone`, and with
-        it cross-validation, forgets what the teacher has learned.)
+        The method to copy, as in `MLPSurrogate`. None is ``MUtE(4, router=None, diagnostics=False)``, with the four
+        layers of the paper's text study.
     ridge : float, default=1e-6
         Penalty on the matrices, as a share of the mean variance of a column.
     router : {"mlp", "logistic", "teacher"}, classifier or None, default="mlp"
-        Chooses the class of a row without a label; "teacher" takes over the teacher's router. With None, transforming
-        requires labels.
+        As in `MeanDifference`; "teacher" takes over the teacher's router.
     validation_fraction : float, default=0.1
         Share of held-out rows, on which the maps are measured. With 0 the training rows serve for that.
     random_state : int, RandomState or None
@@ -51,12 +47,10 @@ class LinearSurrogate(Surrogate, Conditional):
 
     Attributes
     ----------
-    moves_ : array of shape (K, K, D, D)
+    moves_, move_offsets_ : arrays of shape (K, K, D, D) and (K, K, D)
         ``moves_[i, j]`` is the matrix from class i to class j, which multiplies columns; the identity for i = j.
-    move_offsets_ : array of shape (K, K, D)
-    pushes_ : array of shape (K, D, D)
-        The matrices that erase.
-    push_offsets_ : array of shape (K, D)
+    pushes_, push_offsets_ : arrays of shape (K, D, D) and (K, D)
+        The maps that erase.
     r2_ : dict
         Share of the variance of the teacher's answers that the maps explain on the held-out rows: ``"moves"``, by
         source and target, and ``"pushes"``, by class. The mean of the training rows has 0.
@@ -77,10 +71,9 @@ class LinearSurrogate(Surrogate, Conditional):
     covariance than the target class, by the share 1 - R², and an adversary can see that. Nothing is exactly erased, and
     from i to j and back is not the identity.
 
-    *Labels.* Without a router, transforming requires labels.
-
-    *Cost.* That of the teacher, then O(K n D²) for the covariances and O(K² D³) for the regressions. One product with a
-    (D, D) matrix to transform or move, while the teacher has one for each layer.
+    *Labels.* Without a router, transforming requires labels. *Cost.* That of the teacher, then O(K n D²) for the
+    covariances and O(K² D³) for the regressions. One product with a (D, D) matrix to transform or move, while the
+    teacher has one for each layer.
 
     *Presets.* "paper" regresses as the paper does, without ridge and on all rows. The paper's teacher was
     ``MUtE(4, router=None, marginal=Histogram(bins=1000, alpha=1e-10, floor="add"))``.
@@ -101,10 +94,7 @@ class LinearSurrogate(Surrogate, Conditional):
     True
     """
 
-    _parameter_constraints: ClassVar[Constraints] = {
-        "ridge": NOT_NEGATIVE,
-        "validation_fraction": FROM_0_BELOW_1,
-    }
+    _parameter_constraints: ClassVar[Constraints] = {"ridge": NOT_NEGATIVE, "validation_fraction": FROM_0_BELOW_1}
     _TEACHERS = (Conditional, "a method with counterfactuals that depend on the class, such as MUtE")
     PRESETS: ClassVar[dict[str, Json]] = {"paper": {"ridge": 0.0, "validation_fraction": 0.0}}
     _STORED: ClassVar[dict[str, str]] = {
@@ -123,14 +113,13 @@ class LinearSurrogate(Surrogate, Conditional):
     random_state: Seed = None
 
     def _learn(self, X: Array, z: Array) -> None:
-        check_every_class(z, self._encoder.classes)
+        self._check_every_class(z)
         rng = self._generator()
         teacher = self._fitted_teacher(X, z, rng)
         self._learn_router_of(teacher, X, z)
         k, d = len(self._encoder), X.shape[1]
         learn, watch = hold_out(z, self.validation_fraction, rng)
-        seen = [learn[z[learn] == i] for i in range(k)]
-        held = [watch[z[watch] == i] for i in range(k)]
+        seen, held = ([part[z[part] == i] for i in range(k)] for part in (learn, watch))
         held = [rows if len(rows) else seen[i] for i, rows in enumerate(held)]  # with few rows none may be held out
 
         self.moves_, self.move_offsets_ = np.tile(np.eye(d), (k, k, 1, 1)), np.zeros((k, k, d))
@@ -148,7 +137,7 @@ class LinearSurrogate(Surrogate, Conditional):
             pushed[i] = new.r2(self.pushes_[i], self.push_offsets_[i], pairs)
         self.r2_ = {"moves": moved.tolist(), "pushes": pushed.tolist()}
 
-    def _default_teacher(self) -> Any:
+    def _default_teacher(self) -> MUtE:
         return MUtE(4, router=None, diagnostics=False)
 
     def _push(self, X: Array, k: NDArray[np.int64]) -> NDArray[np.floating]:
@@ -157,9 +146,8 @@ class LinearSurrogate(Surrogate, Conditional):
 
     def _move(self, X: Array, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
         k, d = self.push_offsets_.shape
-        origin = np.zeros(d)
-        ways = [(i, j) for i in range(k) for j in range(k)]
-        return by_group(X, source * k + target, lambda w: (self.moves_[ways[w]], origin, self.move_offsets_[ways[w]]))
+        moves, offsets, origin = self.moves_.reshape(-1, d, d), self.move_offsets_.reshape(-1, d), np.zeros(d)
+        return by_group(X, source * k + target, lambda way: (moves[way], origin, offsets[way]))
 
     def _check_restored(self) -> None:
         own = np.arange(len(self.pushes_))
@@ -170,18 +158,13 @@ class LinearSurrogate(Surrogate, Conditional):
 def _moved(teacher: Method, X: Array, rows: list[Array], i: int, j: int) -> Iterator[tuple[Array, Array]]:
     """Rows as class i and as class j: those of class i with their counterfactuals, and the reverse for class j."""
     labels = teacher.classes_
-    for x in _blocks(X, rows[i]):
+    for x in blocks(X, rows[i]):
         yield x, teacher.counterfactual(x, labels[[j] * len(x)], concept=labels[[i] * len(x)])
-    for x in _blocks(X, rows[j]):
+    for x in blocks(X, rows[j]):
         yield teacher.counterfactual(x, labels[[i] * len(x)], concept=labels[[j] * len(x)]), x
 
 
 def _pushed(teacher: Method, X: Array, rows: list[Array], i: int) -> Iterator[tuple[Array, Array]]:
     """Rows of class i, and the same rows erased."""
-    for x in _blocks(X, rows[i]):
+    for x in blocks(X, rows[i]):
         yield x, teacher.transform(x, concept=teacher.classes_[[i] * len(x)])
-
-
-def _blocks(X: Array, rows: NDArray[np.int64]) -> Iterator[Array]:
-    for start in range(0, len(rows), _BLOCK):
-        yield X[rows[start : start + _BLOCK]]

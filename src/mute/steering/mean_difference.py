@@ -55,9 +55,7 @@ class MeanDifference(Streaming, Invertible):
     *Limits.* Covariances and shapes stay: a quadratic adversary still sees the class. A routed row of the wrong class
     moves the wrong way.
 
-    *Labels.* Without a router, transforming requires labels.
-
-    *Cost.* O(nD). Can be fitted block by block with `partial_fit`.
+    *Labels.* Without a router, transforming requires labels. *Cost.* O(nD). Can be fitted by `partial_fit`.
 
     Examples
     --------
