@@ -15,18 +15,9 @@ from mute.paper.problems import Words
 from mute.typing import Classifier
 
 __all__ = [
-    "FIRST_SEED",
-    "judge_task",
-    "kept",
-    "near",
-    "network",
-    "probe",
-    "readings",
-    "strongest",
-    "task_figures",
-    "trained",
+    "FIRST_SEED", "judge_task", "kept", "near", "network", "probe", "readings", "strongest", "task_figures", "trained",
     "wordsim",
-]
+]  # fmt: skip
 
 # The paper's five runs.
 FIRST_SEED = 123

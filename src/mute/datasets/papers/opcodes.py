@@ -121,16 +121,6 @@ def follow(content: bytes) -> Any:  # Any: whatever the file has
                 stack.append(_named(stack.pop(-2), stack.pop()))
             case "REDUCE" | "NEWOBJ":
                 stack.append(_call(stack.pop(-2), stack.pop()))
-            case "NEWOBJ_EX":
-                if stack.pop().items:
-                    raise MuteError("makes an object with keyword arguments: only plain data is read")
-                stack.append(_call(stack.pop(-2), stack.pop()))
-            case "OBJ":
-                function, *items = since_mark()
-                stack.append(_call(function, tuple(items)))
-            case "INST":
-                items = since_mark()
-                stack.append(_call(_named(*value.split(" ", 1)), tuple(items)))
             case "BUILD":
                 state = stack.pop()
                 _called(stack[-1]).state = state
@@ -175,21 +165,17 @@ def _opcodes(content: bytes) -> Iterator[tuple[str, Any]]:
         return codecs.escape_decode(pickletools.read_stringnl(file, decode=False))[0].decode("latin1")
 
     own: dict[str, Callable[[BytesIO], Any]] = {"BINFLOAT": floats, "STRING": latin1}
-    readers = {
-        opcode.code.encode("latin1"): (opcode.name, own.get(opcode.name) or getattr(opcode.arg, "reader", _nothing))
-        for opcode in pickletools.opcodes
-    }
+    known = {opcode.code.encode("latin1"): opcode for opcode in pickletools.opcodes}
     for _ in range(_MOST_OPCODES):
         code = file.read(1)
-        if code not in readers:
+        if code not in known:
             raise ValueError(f"the opcode {code!r} at byte {file.tell()}" if code else "cut off")
-        name, reader = readers[code]
-        yield name, reader(file)
+        name, argument = known[code].name, known[code].arg
+        if name in own:
+            yield name, own[name](file)
+        else:
+            yield name, None if argument is None else argument.reader(file)
     raise MuteError(f"has more than {_MOST_OPCODES} opcodes: split it")
-
-
-def _nothing(file: BytesIO) -> None:
-    pass
 
 
 def _named(module: object, name: object) -> Noted:
