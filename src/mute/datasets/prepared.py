@@ -69,7 +69,9 @@ def prepare(
         for source in PREPARED[step].sources:
             fetch(source, place, archives=None if archives is None else Path(archives), progress=report)
         if step in RECIPES:
-            RECIPES[step](place, place / step, report)
+            what, make = RECIPES[step]
+            report(what, 0.0)
+            make(place, place / step, report)
     return place / name
 
 

@@ -109,7 +109,8 @@ def text_set(name: str, path: str | None, quick: bool) -> TextSet:
 def _some(data: TextSet, columns: Iterable[str], rows: Sequence[int]) -> TextSet:
     """These rows of some columns, with the others whole."""
     given = {name: getattr(data, name) for name in columns}
-    return replace(data, **{name: [v[i] for i in rows] for name, v in given.items() if v is not None})
+    some: Json = {name: [v[i] for i in rows] for name, v in given.items() if v is not None}
+    return replace(data, **some)
 
 
 def describe_texts(data: TextSet) -> Json:

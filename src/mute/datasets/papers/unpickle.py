@@ -29,7 +29,7 @@ _DEEPEST = 64
 _MOST_ODD_KEYS = 10_000
 
 
-def read_pickle(path: str | os.PathLike[str]) -> Any:
+def read_pickle(path: str | os.PathLike[str]) -> Any:  # Any: whatever the file has
     """Read plain data out of a pickle file; a file that asks for anything else is refused.
 
     Parameters
