@@ -27,25 +27,8 @@ from mute.datasets.prepared import (
 from mute.storage.cache import data_folder
 
 __all__ = [
-    "PREPARED",
-    "Dataset",
-    "data_folder",
-    "extract_jigsaw_religion",
-    "load",
-    "load_bias_in_bios",
-    "load_dial",
-    "load_glove_gender",
-    "load_jigsaw",
-    "load_pairs",
-    "load_pairs_of_texts",
-    "load_texts",
-    "load_word_pairs",
-    "load_word_vectors",
-    "load_words",
-    "prepare",
-    "prepared_folder",
-    "read_bios_texts",
-    "read_jigsaw_texts",
-    "read_npy",
+    "PREPARED", "Dataset", "data_folder", "extract_jigsaw_religion", "load", "load_bias_in_bios", "load_dial",
+    "load_glove_gender", "load_jigsaw", "load_pairs", "load_pairs_of_texts", "load_texts", "load_word_pairs",
+    "load_word_vectors", "load_words", "prepare", "prepared_folder", "read_bios_texts", "read_jigsaw_texts", "read_npy",
     "read_pickle",
-]
+]  # fmt: skip

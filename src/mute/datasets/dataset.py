@@ -107,9 +107,9 @@ class Dataset:
         if not chosen.any():
             present = ", ".join(name for name in SPLITS if name in self.split) or "none"
             raise MuteError(f"no rows of split {split!r}; this data set has: {present}")
-        taken = {name: getattr(self, name)[chosen] for name in ("X", "z", "names", "split")}
-        y = None if self.y is None else self.y[chosen]
-        return Dataset(**taken, y=y, provenance=copy.deepcopy(self.provenance))
+        columns = {name: getattr(self, name) for name in ("X", "z", "y", "names", "split")}
+        taken = {name: column[chosen] for name, column in columns.items() if column is not None}
+        return Dataset(**taken, provenance=copy.deepcopy(self.provenance))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the data set to one safetensors file, whole or not at all.

@@ -21,19 +21,9 @@ from mute.storage.cache import cached_folder, data_folder, is_cached
 from mute.typing import Json
 
 __all__ = [
-    "PREPARED",
-    "in_order",
-    "is_prepared",
-    "load",
-    "load_pairs",
-    "load_pairs_of_texts",
-    "load_texts",
-    "load_words",
-    "prepare",
-    "prepared_folder",
-    "sources_of",
-    "to_fetch",
-]
+    "PREPARED", "in_order", "is_prepared", "load", "load_pairs", "load_pairs_of_texts", "load_texts", "load_words",
+    "prepare", "prepared_folder", "sources_of", "to_fetch",
+]  # fmt: skip
 
 
 # The data folder; None stands for `mute.datasets.data_folder()`.
@@ -79,7 +69,9 @@ def prepare(
         for source in PREPARED[step].sources:
             fetch(source, place, archives=None if archives is None else Path(archives), progress=report)
         if step in RECIPES:
-            RECIPES[step](place, place / step, report)
+            what, make = RECIPES[step]
+            report(what, 0.0)
+            make(place, place / step, report)
     return place / name
 
 

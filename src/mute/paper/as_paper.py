@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,24 +80,16 @@ def _within(layer: Flow, x: NDArray, k: NDArray) -> NDArray:
 
 
 def fit_as_paper(
-    name: str,
-    X: NDArray,
-    z: NDArray,
-    X_watch: NDArray,
-    z_watch: NDArray,
-    seed: int,
-    *,
-    its_layers: bool,
-    **settings: Setting,
-) -> Any:
+    name: str, X: NDArray, z: NDArray, X_watch: NDArray, z_watch: NDArray, seed: int, its_layers: bool, **more: Setting
+) -> AsPaper:
     """MUtE with the paper's histograms and its rule for the number of layers, on one of the paper's data sets.
 
     The paper stops where its probe, which learned on erased training rows, is at the majority rate on validation rows.
     Here that is tried after 1, 2, 4, ... layers, up to the paper's own number, and "at" means within 0.01. With
     `its_layers` the paper's number is taken at once: for its own data, or data with as many rows for each column.
     """
-    eraser = make(f"mute:paper-{name}", random_state=seed, diagnostics=False, **settings)
-    if its_layers or "n_iterations" in settings:
+    eraser = make(f"mute:paper-{name}", random_state=seed, diagnostics=False, **more)
+    if its_layers or "n_iterations" in more:
         return AsPaper(eraser.fit(X, z))
     most = eraser.n_iterations
     majority = np.unique(z_watch, return_counts=True)[1].max() / len(z_watch)
@@ -109,7 +101,7 @@ def fit_as_paper(
                 continue
             short = AsPaper(eraser.first_layers(layers))
             Q, Q_watch = (
-                short.transform(rows, **({"concept": labels} if oracle else {})).astype(np.float32)
+                short.transform(rows, labels if oracle else None).astype(np.float32)
                 for rows, labels in ((X, z), (X_watch, z_watch))
             )
             if probe(Q, z, Q_watch, z_watch, seed) <= majority + 0.01:
@@ -117,7 +109,7 @@ def fit_as_paper(
     return AsPaper(eraser)
 
 
-def fit_method(data: Problem, part: Dataset, method: str, settings: Json, seed: int) -> Any:
+def fit_method(data: Problem, part: Dataset, method: str, settings: Json, seed: int) -> Method:
     """A method of the package, or "as-paper", fitted on a part of the training rows of a data set."""
     if method == "as-paper":
         watch = rows_for(method, data.fresh.X), data.fresh.z

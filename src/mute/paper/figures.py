@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -34,13 +33,8 @@ def save_with_legend(figure: Foreign, path: Path, size: int = 9, title: str | No
     figure.savefig(path, dpi=110)
 
 
-def _mean(rows: list[Json], *path: str) -> tuple[float, float]:
-    values = []
-    for row in rows:
-        value: Any = row
-        for key in path:
-            value = value[key]
-        values.append(value)
+def _mean(rows: list[Json], key: str) -> tuple[float, float]:
+    values = [row[key] for row in rows]
     return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
@@ -92,7 +86,8 @@ def fairness(panels: Json, names: dict[str, str], path: Path) -> None:
     ):
         for kind, mark, found in (("erased", "o", erased), ("augmented", "^", twins)):
             for label, rows in found.items():
-                (x, dx), (y, dy) = _mean(rows, "task", "tpr_rms"), _mean(rows, "task", "accuracy")
+                tasks = [row["task"] for row in rows]
+                (x, dx), (y, dy) = _mean(tasks, "tpr_rms"), _mean(tasks, "accuracy")
                 axes.errorbar(
                     x, y, xerr=dx, yerr=dy, fmt=mark, ms=7, lw=1, color=_COLOURS.get(label, _GREY),
                     label=f"{kind}: {names.get(label, label)}",
@@ -123,9 +118,7 @@ def texts(points: Sequence[tuple[str, str, float, float]], path: Path) -> str:
     for by, way in dict.fromkeys((by, way) for by, way, _, _ in points):
         x, y = zip(*((x, y) for b, w, x, y in points if (b, w) == (by, way)), strict=True)
         axes.plot(x, y, marker=_MARKS[by], color=_WAYS[way], lw=0.8, ms=7, alpha=0.8, mec="white", mew=0.5)
-    axes.set_xlabel("share of gendered words that are of the target class (r_g)")
-    axes.set_ylabel("BLEU")
-    axes.set_ylim(-3, 103)
+    axes.set(xlabel="share of gendered words that are of the target class (r_g)", ylabel="BLEU", ylim=(-3, 103))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25, lw=0.5)
     present = {by for by, _, _, _ in points}

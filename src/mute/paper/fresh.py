@@ -17,26 +17,10 @@ from mute.paper.problems import Problem, rows_for
 from mute.typing import Json
 
 __all__ = [
-    "COLOURS",
-    "CONFIRMING",
-    "CURVES",
-    "ENTRIES",
-    "FRESH_SETS",
-    "KNOBS",
-    "MARKS",
-    "NO_LEAK",
-    "RIVALS",
-    "SLOW_RIVALS",
-    "SYNTHETIC",
-    "Entry",
-    "fresh",
-    "fresh_jobs",
-    "left_out",
-    "most_judge_rows",
-    "rows_to_fit",
-    "split",
+    "COLOURS", "CONFIRMING", "CURVES", "ENTRIES", "FRESH_SETS", "KNOBS", "MARKS", "NO_LEAK", "RIVALS", "SLOW_RIVALS",
+    "SYNTHETIC", "Entry", "fresh", "fresh_jobs", "left_out", "most_judge_rows", "rows_to_fit", "split",
     "synthetic_rows",
-]
+]  # fmt: skip
 
 # Data set to numbers of rows to fit on, besides all that there are. The paper has 10,777 words to fit on.
 FRESH_SETS = {"glove": (1500, 3000, 6000, 10_777), "bios": (3000, 12_000), "word2vec": (6000,), "jigsaw": (6000,)}

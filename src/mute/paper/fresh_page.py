@@ -35,13 +35,13 @@ _RATIO, _AIM = 36, 0.5
 
 _GREY = "#858585"
 _LEAK_AXIS = "leak: strongest of five adversaries, minus chance"
-# Points of one method that are joined in the trade-off, and their marks.
-_JOINED = {
-    "mute-layers": ("mute", "o", ("mute-4", "mute-10")),
-    "mute-paper-layers": ("mute-paper", "s", ("mute-paper-4", "mute-paper-10", "mute-paper")),
-    "pca": ("mute", "p", ("mute", "pca-70", "pca-50")),
-    "noise": ("mute", "X", ("mute", "noise-1", "noise-3")),
-}
+# Points of one method that are joined in the trade-off: title, colour, mark and line.
+_JOINED = (
+    ("MUtE, 4, 10 layers", "mute", "o", "-", ("mute-4", "mute-10")),
+    ("the paper's MUtE, 4, 10 layers", "mute-paper", "s", "-", ("mute-paper-4", "mute-paper-10", "mute-paper")),
+    ("MUtE of 70, 50 % of the components", "mute", "p", ":", ("mute", "pca-70", "pca-50")),
+    ("MUtE, noise of 0.1, 0.3", "mute", "X", "--", ("mute", "noise-1", "noise-3")),
+)
 
 # Results of one method at one point, by seed; and of all methods at all points.
 Values = dict[int, Json]
@@ -88,11 +88,11 @@ def _of(values: Values, key: str) -> list[float]:
     return [values[seed][key] for seed in sorted(values) if values[seed][key] is not None]
 
 
-def _shown(found: Sequence[float], digits: int = 3, form: str = "f") -> str:
+def _shown(found: Sequence[float]) -> str:
     if not found:
         return "–"
     mean, reach = interval(found)
-    return f"{mean:.{digits}{form}}" + ("" if np.isnan(reach) else f" ± {reach:.{digits}{form}}")
+    return f"{mean:.3f}" + ("" if np.isnan(reach) else f" ± {reach:.3f}")
 
 
 def leak_shown(values: Values) -> str:
@@ -137,11 +137,11 @@ def as_good(points: Points) -> list[tuple[Point, str, float, float]]:
 def fresh_values(found: Iterable[Json], folder: Path) -> Json:
     """What the page shows; writes its figures to `folder`."""
     points = points_of(found)
-    by_rows = {
-        _TITLES[name]: [p for p in points if p.problem == name] for name in _TITLES if name != SYNTHETIC
-    } | {"synthetic": _most_frequent_columns(points)}  # fmt: skip
+    by_rows = {title: [p for p in points if p.problem == name] for name, title in _TITLES.items() if name != SYNTHETIC}
+    by_rows["synthetic"] = _commonest(points, "columns")
     by_rows = {title: mine for title, mine in by_rows.items() if mine}
-    by_columns = _same_rows(points)
+    by_columns = _commonest(points, "rows")
+    by_columns = by_columns if len(by_columns) > 1 else []
     all_rows = [p for p in points if KNOBS.keys() & points[p].keys()]
     drawn = {}
     for confirming, name, title in (
@@ -177,33 +177,22 @@ def fresh_values(found: Iterable[Json], folder: Path) -> Json:
     }
 
 
-def _most_frequent_columns(points: Iterable[Point]) -> list[Point]:
-    """Synthetic points that differ in rows."""
+def _commonest(points: Iterable[Point], what: str) -> list[Point]:
+    """The synthetic points with the number of rows or columns that most of them have."""
     made = [p for p in points if p.problem == SYNTHETIC]
-    columns = [p.columns for p in made]
-    return [p for p in made if p.columns == max(columns, key=columns.count)]
-
-
-def _same_rows(points: Iterable[Point]) -> list[Point]:
-    """Synthetic points that differ in columns."""
-    made = [p for p in points if p.problem == SYNTHETIC]
-    rows = [p.rows for p in made]
-    return [p for p in made if p.rows == max(rows, key=rows.count) and rows.count(p.rows) > 1]
+    sizes = [getattr(p, what) for p in made]
+    return [p for p in made if getattr(p, what) == max(sizes, key=sizes.count)]
 
 
 def worse_anywhere(points: Points) -> tuple[str, list[tuple[str, ...]]]:
     """Whether the default is worse than the better of its rivals anywhere, in a sentence and as rows of a table."""
     answers = as_good(points)
-    worse = [p.title for p, _, more, reach in answers if more - reach > 0]
-    cells: list[tuple[str, ...]] = [
-        (
-            p.title,
-            ENTRIES[rival].title,
-            f"{more:+.3f}" + ("" if np.isnan(reach) else f" ± {reach:.3f}"),
-            "one run cannot tell" if np.isnan(reach) else "yes" if more - reach > 0 else "no",
-        )
-        for p, rival, more, reach in answers
-    ]
+    cells: list[tuple[str, ...]] = []
+    for p, rival, more, reach in answers:
+        once = np.isnan(reach)
+        answer = "one run cannot tell" if once else "yes" if more - reach > 0 else "no"
+        cells.append((p.title, ENTRIES[rival].title, f"{more:+.3f}" + ("" if once else f" ± {reach:.3f}"), answer))
+    worse = [title for title, *_, answer in cells if answer == "yes"]
     if worse:
         return f"Yes, at {len(worse)} of {len(answers)}: {'; '.join(worse)}.", cells
     return "One run cannot tell." if any(np.isnan(reach) for *_, reach in answers) else "No.", cells
@@ -212,22 +201,15 @@ def worse_anywhere(points: Points) -> tuple[str, list[tuple[str, ...]]]:
 def _by_rows(points: Points, mine: list[Point]) -> tuple[str, list[str], list[list[str]]]:
     """How many rows were judged; and leak and R² of every method at some points, as a table."""
     same = len({p.columns for p in mine}) == 1
-    head = ["method"]
+    head, floor = ["method"], [ENTRIES[NO_LEAK].title]
+    labels = [label for label in CURVES | RIVALS if any(label in points[p] for p in mine)]
+    cells = [[ENTRIES[label].title] for label in labels]
     for p in mine:
         at = f"n = {p.rows:,}" if same else f"D = {p.columns}"
         head += [f"leak, {at}", f"R², {at}"]
-    cells = []
-    for label in CURVES | RIVALS:
-        if not any(label in points[p] for p in mine):
-            continue
-        row = [ENTRIES[label].title]
-        for p in mine:
-            values = points[p].get(label, {})
-            row += [_shown(_of(values, "leak")), _shown(_of(values, "kept"))]
-        cells.append(row)
-    floor = [ENTRIES[NO_LEAK].title]
-    for p in mine:
         floor += [_shown(_no_leak(points, p)), "–"]
+        for row, label in zip(cells, labels, strict=True):
+            row += [_shown(_of(points[p].get(label, {}), key)) for key in ("leak", "kept")]
     judged = {v["judge_rows"] for p in mine for values in points[p].values() for v in values.values()}
     return " or ".join(f"{n:,}" for n in sorted(judged)), head, [*cells, floor]
 
@@ -237,19 +219,14 @@ def _at(methods: dict[str, Values]) -> tuple[tuple[str, ...], list[tuple[str, ..
     adversaries = list(next(iter(next(iter(methods.values())).values()))["balanced_accuracy"])
     cells = []
     for label in (*CURVES, *RIVALS, *SLOW_RIVALS, *KNOBS, NO_LEAK):
-        values = methods.get(label, {})
-        if values:
+        if label in methods:
+            values = methods[label]
+            leak, kept = (_shown(_of(values, key)) for key in ("leak", "kept"))
             read = [[values[s]["balanced_accuracy"][name] for s in sorted(values)] for name in adversaries]
-            cells.append(
-                (
-                    ENTRIES[label].title,
-                    _shown(_of(values, "leak")),
-                    _shown(_of(values, "kept")) if label != NO_LEAK else "–",
-                    *(f"{np.mean(one):.3f}" for one in read),
-                    "–" if not _of(values, "layers") else f"{np.mean(_of(values, 'layers')):.0f}",
-                    "–" if not _of(values, "fit_seconds") else f"{np.mean(_of(values, 'fit_seconds')):.1f}",
-                )
-            )
+            layers, seconds = (_of(values, key) for key in ("layers", "fit_seconds"))
+            end = (f"{np.mean(layers):.0f}" if layers else "–", f"{np.mean(seconds):.1f}" if seconds else "–")
+            shown = (leak, "–" if label == NO_LEAK else kept, *(f"{np.mean(one):.3f}" for one in read))
+            cells.append((ENTRIES[label].title, *shown, *end))
     return ("method", "leak", "R²", *adversaries, "layers", "fit, s"), cells
 
 
@@ -293,17 +270,17 @@ def _curves(points: Points, panels: list[tuple[str, list[Point], list[int]]], ti
 
     figure = Figure(figsize=(4.3 * len(panels) + 2.6, 5.2), layout="constrained")
     for axes, (name, mine, where) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        places = list(zip(where, mine, strict=True))
         for label in CURVES:
-            line = [(x, *_reach(_of(points[p][label], "leak"))) for x, p in zip(where, mine, strict=True)
-                    if label in points[p]]  # fmt: skip
+            line = [(x, *_reach(_of(points[p][label], "leak"))) for x, p in places if label in points[p]]
             if line:
                 x, y, reach = zip(*line, strict=True)
                 axes.errorbar(x, y, yerr=reach, capsize=2, elinewidth=1, label=CURVES[label].title, **_style(label))
-        floor = [(x, *_reach(_no_leak(points, p))) for x, p in zip(where, mine, strict=True) if _no_leak(points, p)]
+        floor = [(x, *_reach(_no_leak(points, p))) for x, p in places if _no_leak(points, p)]
         if floor:
-            x_floor, low, high = zip(*((x, y - reach, y + reach) for x, y, reach in floor), strict=True)
-            axes.fill_between(x_floor, low, high, color="#F0E442", alpha=0.5, lw=0)
-            axes.plot(x_floor, [y for _, y, _ in floor], color="#b3a500", lw=1.2, ls="-.", label=ENTRIES[NO_LEAK].title)
+            x, y, reach = np.transpose(floor)
+            axes.fill_between(x, y - reach, y + reach, color="#F0E442", alpha=0.5, lw=0)
+            axes.plot(x, y, color="#b3a500", lw=1.2, ls="-.", label=ENTRIES[NO_LEAK].title)
         axes.set_xscale("log")
         axes.set_xticks(where, [f"{n:,}" for n in where], rotation=0 if len(where) < 4 else 45)
         axes.minorticks_off()
@@ -318,31 +295,21 @@ def _tradeoff(points: Points, mine: list[Point], path: Path) -> None:
 
     figure = Figure(figsize=(5.4 * len(mine) + 3.0, 5.6), layout="constrained")
     for axes, point in zip(figure.subplots(1, len(mine), squeeze=False)[0], mine, strict=True):
-        methods = points[point]
-        where = {
-            label: (_reach(_of(values, "kept")), _reach(_of(values, "leak")))
-            for label, values in methods.items()
-            if label != NO_LEAK
-        }
-        for name, (family, mark, members) in _JOINED.items():
-            line = [where[m] for m in members if m in where]
+        shown = {label: values for label, values in points[point].items() if label != NO_LEAK}
+        where = {label: (_reach(_of(v, "kept")), _reach(_of(v, "leak"))) for label, v in shown.items()}
+        for title, family, mark, style, members in _JOINED:
+            line = [(where[m][0][0], where[m][1][0]) for m in members if m in where]
             if line:
-                axes.plot(
-                    [x for (x, _), _ in line], [y for _, (y, _) in line], color=COLOURS[family], marker=mark, ms=5,
-                    mfc="white", lw=1, ls={"pca": ":", "noise": "--"}.get(name, "-"), zorder=2,
-                    label={"mute-layers": "MUtE, 4, 10 layers", "pca": "MUtE of 70, 50 % of the components",
-                           "noise": "MUtE, noise of 0.1, 0.3"}.get(name, "the paper's MUtE, 4, 10 layers"),
-                )  # fmt: skip
+                looks = {"color": COLOURS[family], "marker": mark, "ms": 5, "mfc": "white", "lw": 1, "ls": style}
+                axes.plot(*zip(*line, strict=True), **looks, zorder=2, label=title)
         for label in CURVES | RIVALS | SLOW_RIVALS:
             if label in where:
                 (x, dx), (y, dy) = where[label]
-                style = _style(label) | {"ls": "none", "lw": 1}
-                axes.errorbar(x, y, xerr=dx, yerr=dy, elinewidth=1, label=ENTRIES[label].title, **style)
+                looks = _style(label) | {"ls": "none", "lw": 1}
+                axes.errorbar(x, y, xerr=dx, yerr=dy, elinewidth=1, label=ENTRIES[label].title, **looks)
                 if label in SLOW_RIVALS:  # marks that differ little
-                    axes.annotate(
-                        ENTRIES[label].title, (x, y), (-6, 0), textcoords="offset points", fontsize=7, color=_GREY,
-                        ha="right", va="center",
-                    )  # fmt: skip
+                    looks = {"fontsize": 7, "color": _GREY, "ha": "right", "va": "center"}
+                    axes.annotate(ENTRIES[label].title, (x, y), (-6, 0), textcoords="offset points", **looks)
         floor = _no_leak(points, point)
         if floor:
             axes.axhline(np.mean(floor), color="#b3a500", lw=1.2, ls="-.", label=ENTRIES[NO_LEAK].title)

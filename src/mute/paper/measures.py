@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +14,9 @@ from mute.paper.problems import Words
 from mute.typing import Classifier
 
 __all__ = [
-    "FIRST_SEED",
-    "judge_task",
-    "kept",
-    "near",
-    "network",
-    "probe",
-    "readings",
-    "strongest",
-    "task_figures",
-    "trained",
+    "FIRST_SEED", "judge_task", "kept", "near", "network", "probe", "readings", "strongest", "task_figures", "trained",
     "wordsim",
-]
+]  # fmt: skip
 
 # The paper's five runs.
 FIRST_SEED = 123
@@ -35,14 +25,14 @@ FIRST_SEED = 123
 STRONG = ("quadratic", "boosting", "network")
 
 
-def network(seed: int, epochs: int) -> Any:
+def network(seed: int, epochs: int) -> Classifier:
     """The paper's classifier: scikit-learn's network with its defaults and early stopping."""
     from sklearn.neural_network import MLPClassifier
 
     return MLPClassifier(early_stopping=True, max_iter=epochs, random_state=FIRST_SEED + seed)
 
 
-def trained(model: Classifier, X: NDArray, labels: NDArray) -> Any:
+def trained(model: Classifier, X: NDArray, labels: NDArray) -> Classifier:
     """The model, fitted; that it may not have converged is part of the protocol."""
     with training():
         return model.fit(X, labels)

@@ -66,7 +66,8 @@ def write_page(results: Results, folder: Path) -> Path:
         "mute.paper",
         "page.md.j2",
         {
-            "pm": pm, "theirs": _theirs, "theirs2": lambda value: "–" if value is None else f"{value:.2f}",
+            "pm": pm, "theirs": lambda figure: "–" if figure is None else f"{figure[0]:.3f} ± {figure[1]:.3f}",
+            "theirs2": lambda value: "–" if value is None else f"{value:.2f}",
             "name": lambda label: names.get(label, label), "mover": name_of, "scores": scores_shown,
             "leak": leak_shown, "json": json.dumps,
         },
@@ -105,10 +106,6 @@ def pm(runs: Iterable[Any], *path: str, digits: int = 3) -> str:
         return "–"
     mean = f"{np.mean(known):.{digits}f}"
     return mean if len(known) == 1 else f"{mean} ± {np.std(known, ddof=1):.{digits}f}"
-
-
-def _theirs(figure: tuple[float, float] | None) -> str:
-    return "–" if figure is None else f"{figure[0]:.3f} ± {figure[1]:.3f}"
 
 
 def _erased(results: Results, name: str, labels: Sequence[str]) -> dict[str, list[Json]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,19 +94,15 @@ def _four_cells(data: Dataset) -> Dataset:
     The task is which of the two groups a row belongs to whose rarest pair with a class is the most frequent.
     """
     gender, group = task_of(data), data.z
-    rarest = {
-        g: min(np.count_nonzero((group == g) & (gender == k)) for k in np.unique(gender)) for g in np.unique(group)
-    }
+    pairs = {(g, k): (group == g) & (gender == k) for g in np.unique(group) for k in np.unique(gender)}
+    rarest = {g: min(rows.sum() for (other, _), rows in pairs.items() if other == g) for g in np.unique(group)}
     two = sorted(rarest, key=lambda g: -rarest[g])[:2]
     rng = np.random.default_rng(0)
     kept = np.zeros(len(data), bool)
     for split in np.unique(data.split):
-        cells = [
-            np.flatnonzero((data.split == split) & (group == g) & (gender == k)) for g in two for k in np.unique(gender)
-        ]
-        size = min(map(len, cells))
+        cells = [np.flatnonzero((data.split == split) & pairs[g, k]) for g in two for k in np.unique(gender)]
         for cell in cells:
-            kept[rng.choice(cell, size, replace=False)] = True
+            kept[rng.choice(cell, min(map(len, cells)), replace=False)] = True
     return part_of(replace(data, z=gender, y=group), kept)
 
 
@@ -123,10 +118,8 @@ def _drawn(data: Dataset, size: int) -> NDArray[np.bool_]:
 
 def part_of(data: Dataset, rows: NDArray[np.bool_]) -> Dataset:
     """These rows of a data set."""
-    return replace(
-        data, X=data.X[rows], z=data.z[rows], y=None if data.y is None else data.y[rows], names=data.names[rows],
-        split=data.split[rows],
-    )  # fmt: skip
+    y = None if data.y is None else data.y[rows]
+    return replace(data, X=data.X[rows], z=data.z[rows], y=y, names=data.names[rows], split=data.split[rows])
 
 
 def rows_for(method: str, X: NDArray) -> NDArray:
@@ -177,14 +170,10 @@ def words_of(path: str | None, *, pairs: str | None = None) -> Words:
     return Words([names[row] for row in known], np.asarray(vectors[known], np.float32), surveys)
 
 
-def _commonest(labels: NDArray) -> Any:
-    names, counts = np.unique(labels, return_counts=True)
-    return names[counts.argmax()]
-
-
 def describe(data: Problem) -> Json:
     """What a reader must know of it."""
     z = np.unique(data.test.z, return_counts=True)[1]
+    tasks, counts = np.unique([] if data.fit.y is None else data.fit.y, return_counts=True)
     return {
         "title": data.title,
         "stand_in": data.stand_in,
@@ -192,7 +181,7 @@ def describe(data: Problem) -> Json:
         "rows": [len(data.fit), len(data.fresh), len(data.test)],
         "classes": len(z),
         "majority": float(z.max() / z.sum()),
-        "task": None if data.fit.y is None else len(np.unique(data.fit.y)),
-        "trivial": None if data.fit.y is None else float(np.mean(data.test.y == _commonest(data.fit.y))),
+        "task": len(tasks) or None,
+        "trivial": float(np.mean(data.test.y == tasks[counts.argmax()])) if len(tasks) else None,
         "source": str(data.fit.provenance.get("source", "")),
     }

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from mute.errors import MuteError
+from mute.paper import texts as moving
 from mute.paper.augmenting import TWINS, augmented
 from mute.paper.copies import copied
 from mute.paper.erasing import CORE, SLOW, entries, erase
@@ -20,17 +20,6 @@ from mute.paper.fresh import FRESH_SETS, SYNTHETIC, fresh, fresh_jobs, most_judg
 from mute.paper.problems import MORE, PROBLEMS, Problem, Words, describe, problem, words_of
 from mute.paper.published import FAIRNESS
 from mute.paper.synthetic import SHIFTS, synthetic
-from mute.paper.texts import SETS as TEXT_SETS
-from mute.paper.texts import (
-    TextSet,
-    describe_texts,
-    encoded_corpus,
-    moved_texts,
-    print_of_inverter,
-    print_of_texts,
-    text_jobs,
-    text_set,
-)
 from mute.storage.files import write_atomically
 from mute.typing import Json
 
@@ -49,6 +38,12 @@ STUDIES = {
 
 # What is run when no study is named; a long one that is not in the paper must be asked for.
 DEFAULT_STUDIES = tuple(name for name in STUDIES if name != "fresh")
+
+# What each study needs, besides texts.
+_DATA_SETS: dict[str, Iterable[str]] = {
+    "tradeoff": PROBLEMS, "words": ("glove",), "fairness": FAIRNESS, "augmentation": FAIRNESS, "surrogates": FAIRNESS,
+    "fresh": FRESH_SETS,
+}  # fmt: skip
 
 _TEXTS = "texts"
 _QUICK_ROWS = 800
@@ -108,6 +103,11 @@ class Plan:
         """Rows of each class of the synthetic study."""
         return _QUICK_MIXTURE if self.quick else 2000
 
+    def data_sets(self, *studies: str) -> list[str]:
+        """The data sets that those of `studies` need which are to be run."""
+        found = {name for study in studies if study in self.studies for name in _DATA_SETS[study]}
+        return [name for name in (*PROBLEMS, *MORE) if name in found]
+
     def jobs(
         self, problems: Iterable[str], texts: Iterable[str] = (), to_fit: dict[str, int] | None = None
     ) -> list[Json]:
@@ -117,28 +117,24 @@ class Plan:
         """
         present, runs = set(problems), 1 if self.quick else self.runs
         found: list[Json] = []
-        if "synthetic" in self.studies:
-            found += [{"job": "synthetic", "regime": r, "seed": s} for r in SHIFTS for s in range(runs)]
-        wanted = {"tradeoff": PROBLEMS, "words": ("glove",), "fairness": FAIRNESS}
-        for name in present & {p for study, names in wanted.items() if study in self.studies for p in names}:
-            every = "tradeoff" in self.studies and not self.quick
-            for label in entries(name, every=every):
-                if self.quick and label in SLOW:
-                    continue
+
+        def add(runs: int, **job: str) -> None:
+            found.extend({**job, "seed": seed} for seed in range(runs))
+
+        for regime in SHIFTS if "synthetic" in self.studies else ():
+            add(runs, job="synthetic", regime=regime)
+        for name in present & set(self.data_sets("tradeoff", "words", "fairness")):
+            for label in entries(name, every="tradeoff" in self.studies and not self.quick):
                 # The paper has tables of words, Bias in Bios and DIAL; Jigsaw is a panel of its figure.
                 repeated = label in CORE and label not in SLOW and name != "jigsaw"
-                seeds = range(runs if repeated else 1)
-                found += [{"job": "erase", "problem": name, "label": label, "seed": s} for s in seeds]
-        for name in present & set(FAIRNESS):
-            if "augmentation" in self.studies:
-                found += [
-                    {"job": "augment", "problem": name, "label": label, "seed": s}
-                    for label in TWINS
-                    for s in range(runs)
-                ]
-            if "surrogates" in self.studies:
-                found += [{"job": "copy", "problem": name, "seed": s} for s in range(runs)]
-        found += text_jobs(list(texts), self.inverter is not None, self.quick)
+                if not (self.quick and label in SLOW):
+                    add(runs if repeated else 1, job="erase", problem=name, label=label)
+        for name in present & set(self.data_sets("augmentation")):
+            for label in TWINS:
+                add(runs, job="augment", problem=name, label=label)
+        for name in present & set(self.data_sets("surrogates")):
+            add(runs, job="copy", problem=name)
+        found += moving.text_jobs(list(texts), self.inverter is not None, self.quick)
         if "fresh" in self.studies:
             found += fresh_jobs(to_fit or {}, runs, self.quick)
         return sorted(found, key=lambda job: (job["seed"], job["job"], job.get("problem", ""), job.get("label", "")))
@@ -156,7 +152,7 @@ class Results:
     found: list[Json] = field(default_factory=list)
     failures: list[Json] = field(default_factory=list)
 
-    def of(self, job: str, **which: Any) -> list[Json]:
+    def of(self, job: str, **which: str) -> list[Json]:
         """Results of these jobs, in order of their seeds."""
         mine = [r for r in self.found if r["job"] == job and all(r.get(k) == v for k, v in which.items())]
         return [r["result"] for r in sorted(mine, key=lambda r: r["seed"])]
@@ -175,7 +171,7 @@ def run(
     """
     start = time.perf_counter()
     problems, left_out, prints = {}, {}, {}
-    for name in _needed(plan):
+    for name in plan.data_sets(*_DATA_SETS):
         try:
             data = _problem(name, plan)
         except MuteError as error:
@@ -191,8 +187,8 @@ def run(
         problems["glove"]["surveys"] = {name: len(pairs) for name, pairs in surveys.items()}
         prints["glove"] += repr(surveys)
     texts = _text_prints(plan, left_out)
-    inverter = "" if plan.inverter is None else print_of_inverter(plan.inverter)
-    fresh_sets = [name for name in FRESH_SETS if name in problems and "fresh" in plan.studies]
+    inverter = "" if plan.inverter is None else moving.print_of_inverter(plan.inverter)
+    fresh_sets = [name for name in FRESH_SETS if name in problems and name in plan.data_sets("fresh")]
     jobs = plan.jobs(problems, texts, {name: rows_to_fit(_problem(name, plan), plan.quick) for name in fresh_sets})
     names = [
         _name(job, _data_of(job, plan, bare if job["job"] == "fresh" else prints, texts, inverter)) for job in jobs
@@ -203,17 +199,15 @@ def run(
     except OSError as error:
         raise MuteError(f"cannot make the folder {parts}: {error.strerror or error}") from error
     results = Results(plan, problems, left_out, {})
-    results.texts = {name: describe_texts(_text_set(name, plan)) for name in texts}
+    results.texts = {name: moving.describe_texts(_text_set(name, plan)) for name in texts}
     waiting = []
     for job, name in zip(jobs, names, strict=True):
-        part = parts / name
-        kept = _kept(part)
-        if kept is None:
-            waiting.append((job, part))
-        else:
-            results.found.append(kept)
+        try:
+            results.found.append(json.loads((parts / name).read_text()))
+        except (OSError, ValueError):  # not run yet, or damaged
+            waiting.append((job, parts / name))
     for name in {job["set"] for job, _ in waiting if job["job"] == "text"}:
-        encoded_corpus(_text_set(name, plan))  # on all cores, before the processes ask for it one by one
+        moving.encoded_corpus(_text_set(name, plan))  # on all cores, before the processes ask for it one by one
     done = len(jobs) - len(waiting)
     for job, found, failure in _all(waiting, plan, n_jobs):
         done += 1
@@ -230,11 +224,11 @@ def run(
 def _text_prints(plan: Plan, left_out: dict[str, str]) -> dict[str, str]:
     """The fingerprint of each set of texts that is there."""
     found = {}
-    for name in TEXT_SETS if "text" in plan.studies else ():
+    for name in moving.SETS if "text" in plan.studies else ():
         if plan.quick and name == "occupations":
             continue
         try:
-            found[name] = print_of_texts(_text_set(name, plan))
+            found[name] = moving.print_of_texts(_text_set(name, plan))
         except MuteError as error:
             # The biographies are the authors' own, without a stand-in.
             if not plan.quick and not (name == "bios" and _TEXTS not in plan.paths):
@@ -243,8 +237,8 @@ def _text_prints(plan: Plan, left_out: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def _text_set(name: str, plan: Plan) -> TextSet:
-    return text_set(name, plan.paths.get(_TEXTS), plan.quick)
+def _text_set(name: str, plan: Plan) -> moving.TextSet:
+    return moving.text_set(name, plan.paths.get(_TEXTS), plan.quick)
 
 
 def _data_of(job: Json, plan: Plan, prints: dict[str, str], texts: dict[str, str], inverter: str) -> str | int:
@@ -252,33 +246,11 @@ def _data_of(job: Json, plan: Plan, prints: dict[str, str], texts: dict[str, str
     if job["job"] == "text":
         return texts[job["set"]] + (inverter if job["decoder"] == "inverter" else "")
     if job["job"] == "fresh":
-        judged = most_judge_rows(plan.quick)
-        return f"{prints.get(job['problem'], '')} {judged}"
+        return f"{prints.get(job['problem'], '')} {most_judge_rows(plan.quick)}"
     return prints[job["problem"]] if "problem" in job else plan.mixture_rows
 
 
-def _kept(part: Path) -> Json | None:
-    """The result of an earlier run; None if it is not there, or damaged."""
-    try:
-        return json.loads(part.read_text())
-    except (OSError, ValueError):
-        return None
-
-
-def _needed(plan: Plan) -> list[str]:
-    found = set()
-    if "tradeoff" in plan.studies:
-        found |= set(PROBLEMS)
-    if "words" in plan.studies:
-        found.add("glove")
-    if {"fairness", "augmentation", "surrogates"} & set(plan.studies):
-        found |= set(FAIRNESS)
-    if "fresh" in plan.studies:
-        found |= set(FRESH_SETS)
-    return [name for name in (*PROBLEMS, *MORE) if name in found]
-
-
-def _all(waiting: list[tuple[dict, Path]], plan: Plan, n_jobs: int) -> Iterable[tuple[dict, Any, str | None]]:
+def _all(waiting: list[tuple[Json, Path]], plan: Plan, n_jobs: int) -> Iterable[tuple[Json, Json | None, str | None]]:
     if n_jobs == 1:
         yield from (_do(job, part, plan) for job, part in waiting)
         return
@@ -310,7 +282,7 @@ def _result(job: Json, plan: Plan) -> Json:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what methods say of weak results is what the tables show
         if job["job"] == "text":
-            return moved_texts(_text_set(job["set"], plan), job["mover"], job["decoder"], plan.inverter)
+            return moving.moved_texts(_text_set(job["set"], plan), job["mover"], job["decoder"], plan.inverter)
         if job["job"] == "fresh":
             return fresh(None if job["problem"] == SYNTHETIC else _problem(job["problem"], plan), job, plan.quick)
         data = _problem(job["problem"], plan)
@@ -335,13 +307,13 @@ def _shipped(plan: Plan) -> bool:
     return False
 
 
+_loaded = lru_cache(maxsize=2)(problem)
+_loaded_words = lru_cache(maxsize=1)(words_of)
+
+
 def _problem(name: str, plan: Plan) -> Problem:
-    return _loaded(name, plan.paths.get(name), plan.most_rows, name == "glove" and _shipped(plan))
-
-
-@lru_cache(maxsize=2)
-def _loaded(name: str, path: str | None, most_rows: int | None, shipped: bool) -> Problem:
-    return problem(name, path, most_rows=most_rows, shipped=shipped)
+    shipped = name == "glove" and _shipped(plan)
+    return _loaded(name, plan.paths.get(name), most_rows=plan.most_rows, shipped=shipped)
 
 
 def _words(plan: Plan) -> Words | None:
@@ -349,16 +321,11 @@ def _words(plan: Plan) -> Words | None:
     if _shipped(plan):
         return None
     try:
-        return _loaded_words(plan.paths.get("glove"), plan.pairs)
+        return _loaded_words(plan.paths.get("glove"), pairs=plan.pairs)
     except MuteError:
         if plan.quick and plan.pairs is None and "glove" not in plan.paths:
             return None  # what is not prepared is left out
         raise
-
-
-@lru_cache(maxsize=1)
-def _loaded_words(path: str | None, pairs: str | None) -> Words:
-    return words_of(path, pairs=pairs)
 
 
 def _print_of(data: Problem) -> str:
@@ -385,11 +352,10 @@ def _about(seconds: float, work: float, n_jobs: int) -> Json:
     import mute
     from mute.rows.threads import resolve_threads
 
-    model = platform.processor()
     info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line]
-        model = names[0] if names else model
+    lines = info.read_text().splitlines() if info.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if "model name" in line]
+    model = models[0] if models else platform.processor()
     return {
         "seconds": seconds,
         "work_seconds": work,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.paper.measures import FIRST_SEED, trained
-from mute.typing import Foreign, Json, Method
+from mute.typing import Classifier, Foreign, Json, Method
 
 __all__ = ["SHIFTS", "draw_synthetic", "mixtures", "synthetic"]
 
@@ -62,7 +62,7 @@ def _study(regime: str, seed: int, n: int) -> Json:
     }
 
 
-def _probe(seed: int, x: NDArray, z: NDArray) -> Any:
+def _probe(seed: int, x: NDArray, z: NDArray) -> Classifier:
     """A network that learns to the end: stopped early, it may not have begun to on rows this few."""
     from sklearn.neural_network import MLPClassifier
 
@@ -104,7 +104,7 @@ def _moves(
     axes.set_title(title, fontsize=10)
 
 
-def _shade(axes: Foreign, predict: Any, x: NDArray) -> None:
+def _shade(axes: Foreign, predict: Callable[[NDArray], NDArray], x: NDArray) -> None:
     from matplotlib.colors import ListedColormap
 
     # A few rows that were misrouted lie far out; the picture is of the others.

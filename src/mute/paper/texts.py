@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,19 +16,14 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.typing import Json
 
+if TYPE_CHECKING:
+    from mute.text import EditSearch, Encoder
+    from mute.text.decoders.decoder import Decoder
+
 __all__ = [
-    "DECODERS",
-    "MOVERS",
-    "SETS",
-    "TextSet",
-    "describe_texts",
-    "encoded_corpus",
-    "moved_texts",
-    "print_of_inverter",
-    "print_of_texts",
-    "text_jobs",
-    "text_set",
-]
+    "DECODERS", "MOVERS", "SETS", "TextSet", "describe_texts", "encoded_corpus", "moved_texts", "print_of_inverter",
+    "print_of_texts", "text_jobs", "text_set",
+]  # fmt: skip
 
 # A label to the method, its settings, and whether texts are moved with true labels. The paper's flow has four layers.
 MOVERS: dict[str, tuple[str | None, Json, bool]] = {
@@ -51,6 +46,7 @@ SETS = ("bios", "panda", "occupations")
 # inverter, which takes its time, decodes every fourth, too.
 _WHOLE = ("none", "reference", "mute-oracle", "mute", "mean-difference-1", "linear-ot-1e-04", "linear-surrogate")
 
+_TEXTS = ("sources", "references", "concept", "to", "paper_references")
 _SECOND = ("none", "reference", "mute-oracle", "mean-difference-1")
 _SWEPT = 4
 _ENCODER = "minilm"
@@ -93,13 +89,12 @@ def text_jobs(sets: list[str], inverter: bool, quick: bool) -> list[Json]:
         movers: Iterable[str] = MOVERS if name == sets[0] else _WHOLE
         if quick or name == "occupations":
             movers = _SECOND
-        for mover in movers:
-            for decoder in DECODERS:
-                if decoder == "inverter" and (not inverter or name == "occupations"):
-                    continue
-                if decoder != "edits" and mover not in _WHOLE:
-                    continue
-                found.append({"job": "text", "set": name, "mover": mover, "decoder": decoder, "seed": 0})
+        decoders = DECODERS if inverter and name != "occupations" else DECODERS[:2]
+        found += [
+            {"job": "text", "set": name, "mover": mover, "decoder": decoder, "seed": 0}
+            for mover in movers
+            for decoder in (decoders if mover in _WHOLE else DECODERS[:1])
+        ]
     return found
 
 
@@ -107,18 +102,14 @@ def text_jobs(sets: list[str], inverter: bool, quick: bool) -> list[Json]:
 def text_set(name: str, path: str | None, quick: bool) -> TextSet:
     """Load one of `SETS`; `path` is the folder of the authors' texts, which `bios` needs."""
     made = {"bios": _bios, "panda": _panda, "occupations": _occupations}[name](path)
-    most = _QUICK_TEXTS if quick else _MOST[name]
-    rows = _spread(len(made.sources), most)
-    corpus = _spread(len(made.corpus), _QUICK_CORPUS if quick else None)
-    return replace(_some(made, rows), corpus=[made.corpus[i] for i in corpus], labels=[made.labels[i] for i in corpus])
+    made = _some(made, _TEXTS, _spread(len(made.sources), _QUICK_TEXTS if quick else _MOST[name]))
+    return _some(made, ("corpus", "labels"), _spread(len(made.corpus), _QUICK_CORPUS if quick else None))
 
 
-def _some(data: TextSet, rows: Iterable[int]) -> TextSet:
-    """These texts, with the whole corpus."""
-    kept = list(rows)
-    columns = ("sources", "references", "concept", "to", "paper_references")
+def _some(data: TextSet, columns: Iterable[str], rows: Sequence[int]) -> TextSet:
+    """These rows of some columns, with the others whole."""
     given = {name: getattr(data, name) for name in columns}
-    some: Json = {name: [v[i] for i in kept] for name, v in given.items() if v is not None}
+    some: Json = {name: [v[i] for i in rows] for name, v in given.items() if v is not None}
     return replace(data, **some)
 
 
@@ -159,7 +150,7 @@ def moved_texts(data: TextSet, mover: str, decoder: str, inverter: str | None) -
     encoder, corpus = _encoder(), encoded_corpus(data)
     decode = _decoder(data, corpus, decoder, inverter).decode
     if mover not in _WHOLE or decoder == "inverter":
-        data = _some(data, range(0, len(data.sources), _SWEPT))
+        data = _some(data, _TEXTS, range(0, len(data.sources), _SWEPT))
     rows, target = encoder(data.sources), encoder(data.references)
     wanted = target if mover == "reference" else _moved(data, corpus, rows, mover)
     out = decode(wanted, data.sources)
@@ -195,7 +186,7 @@ def _moved(data: TextSet, corpus: NDArray[np.float32], rows: NDArray[np.float32]
 
 
 @lru_cache(maxsize=1)
-def _encoder() -> Any:
+def _encoder() -> Encoder:
     from mute.text import load_encoder
 
     return load_encoder(_ENCODER)
@@ -211,23 +202,22 @@ def encoded_corpus(data: TextSet) -> NDArray[np.float32]:
 
 
 @lru_cache(maxsize=1)
-def _edits(data: TextSet) -> Any:
+def _edits(data: TextSet) -> EditSearch:
     from mute.text import EditSearch
 
     return EditSearch(_encoder()).fit(data.corpus)
 
 
-def _decoder(data: TextSet, corpus: NDArray[np.float32], decoder: str, inverter: str | None) -> Any:
+def _decoder(data: TextSet, corpus: NDArray[np.float32], decoder: str, inverter: str | None) -> Decoder:
     from mute.text import Inverter, Retrieval
 
-    encoder = _encoder()
     if decoder == "edits":
         return _edits(data)
     if decoder == "retrieval":
-        return Retrieval(encoder, data.corpus, corpus)
+        return Retrieval(_encoder(), data.corpus, corpus)
     if inverter is None:
         raise MuteError("there is no trained inverter: give its folder")
-    return Inverter.load(inverter, encoder)
+    return Inverter.load(inverter, _encoder())
 
 
 def _gendered() -> tuple[list[str], list[str]]:
@@ -235,11 +225,10 @@ def _gendered() -> tuple[list[str], list[str]]:
     from mute.datasets.prepared import load_texts
 
     bug, panda = load_texts("bug-texts"), load_texts("panda-gender")
-    pairs = {
-        **{t: g for t, g, s in zip(bug["text"], bug["gender"], bug["split"], strict=True) if s == "fit"},
-        **{t: g for t, g, s in zip(panda["source"], panda["from"], panda["split"], strict=True) if s == "fit"},
-        **{t: g for t, g, s in zip(panda["reference"], panda["to"], panda["split"], strict=True) if s == "fit"},
-    }
+    pairs: dict[str, str] = {}
+    for table, text, gender in ((bug, "text", "gender"), (panda, "source", "from"), (panda, "reference", "to")):
+        rows = zip(table[text], table[gender], table["split"], strict=True)
+        pairs |= {text: gender for text, gender, split in rows if split == "fit"}
     return list(pairs), list(pairs.values())
 
 
@@ -273,13 +262,12 @@ def _panda(_: str | None) -> TextSet:
     from mute.datasets.prepared import load_texts
 
     pairs = load_texts("panda-gender")
-    seen: set[str] = set()
-    rows = []
+    first: dict[str, int] = {}
     for i, (original, split) in enumerate(zip(pairs["original_id"], pairs["split"], strict=True)):
-        if split == "test" and original not in seen:
-            seen.add(original)
-            rows.append(i)
-    sources, references, concept, to = ([pairs[c][i] for i in rows] for c in ("source", "reference", "from", "to"))
+        if split == "test":
+            first.setdefault(original, i)
+    columns = ("source", "reference", "from", "to")
+    sources, references, concept, to = ([pairs[c][i] for i in first.values()] for c in columns)
     return TextSet("panda", sources, references, concept, to, None, None, *_gendered())
 
 
@@ -292,29 +280,22 @@ def _occupations(_: str | None) -> TextSet:
 
     bug = load_texts("bug-texts")
     known = {occupation for group in OCCUPATIONS.values() for occupation in group}
-    often = Counter(p for p in bug["profession"] if p in known)
-    classes = [p for p, _ in often.most_common(6)]
-    rows = [i for i, p in enumerate(bug["profession"]) if p in classes]
-    fit = [i for i in rows if bug["split"][i] == "fit"]
-    sources: list[str] = []
-    references: list[str] = []
-    concept: list[str] = []
-    to: list[str] = []
-    for i in rows:
-        text, mine = bug["text"][i], bug["profession"][i]
+    classes = [p for p, _ in Counter(p for p in bug["profession"] if p in known).most_common(6)]
+    moved = TextSet("occupations", [], [], [], [], None, {p: {p} for p in classes}, [], [])
+    for text, mine, split in zip(bug["text"], bug["profession"], bug["split"], strict=True):
+        if mine in classes and split == "fit":
+            moved.corpus.append(text)
+            moved.labels.append(mine)
         found = re.findall(r"\w+", text.lower())
         # One of the words only, once: otherwise it is not said who the sentence is about.
-        if bug["split"][i] != "test" or sum(found.count(p) for p in classes) != 1 or mine not in found:
-            continue
-        goal = classes[(classes.index(mine) + 1 + len(sources) % 5) % 6]
-        sources.append(text)
-        capital = re.search(rf"\b{mine.capitalize()}\b", text)
-        references.append(re.sub(rf"(?i)\b{mine}\b", goal.capitalize() if capital else goal, text))
-        concept.append(mine)
-        to.append(goal)
-    words = {p: {p} for p in classes}
-    corpus, labels = [bug["text"][i] for i in fit], [bug["profession"][i] for i in fit]
-    return TextSet("occupations", sources, references, concept, to, None, words, corpus, labels)
+        if split == "test" and mine in classes and mine in found and sum(found.count(p) for p in classes) == 1:
+            goal = classes[(classes.index(mine) + 1 + len(moved.sources) % 5) % 6]
+            capital = re.search(rf"\b{mine.capitalize()}\b", text)
+            moved.sources.append(text)
+            moved.references.append(re.sub(rf"(?i)\b{mine}\b", goal.capitalize() if capital else goal, text))
+            moved.concept.append(mine)
+            moved.to.append(goal)
+    return moved
 
 
 def _spread(n: int, most: int | None) -> list[int]:

@@ -72,6 +72,9 @@ def test_words_of_broken_utf8_stay_readable(tmp_path):
         ("x.pkl", pickle.dumps({"words": ["a"], "vecs": np.ones((2, 3))}), r"1 words, but 'vecs' has shape \(2, 3\)"),
         ("x.pkl", pickle.dumps({"words": [1], "vecs": np.ones((1, 3))}), "list of text"),
         ("x.pkl", pickle.dumps({"words": ["a", "b"], "vecs": [[1.0], [1.0, 2.0]]}), "all have one length"),
+        ("x.pkl", pickle.dumps({"words": ["a"], "vecs": [[10**400]]}), "vectors of numbers"),
+        # A list that contains itself twice, which numpy would follow to all of its 2**64 corners.
+        ("x.pkl", b"}(U\x05words](U\x01aeU\x04vecs]q\x00(h\x00h\x00eu.", "vectors of numbers"),
         ("x.pkl", b"text", "not a whole pickle"),
     ],
 )

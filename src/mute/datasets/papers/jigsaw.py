@@ -207,7 +207,7 @@ def _from_pickles(folder: Path) -> tuple[Gathered, NDArray[np.float64], NDArray[
 def _shares(column: Array, name: str, path: Path) -> NDArray[np.float64]:
     try:
         numbers = np.asarray(column, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         numbers = np.full(1, np.nan)
     if numbers.ndim != 1 or not ((numbers >= 0) & (numbers <= 1)).all():
         raise MuteError(f"{path}: the column {name!r} must have shares between 0 and 1, none of them missing")

@@ -57,11 +57,14 @@ def read_strings(path: Path) -> NDArray[np.str_]:
     return labels.astype(np.str_)
 
 
-def as_vectors(values: Any, what: str, dtype: type[np.floating[Any]]) -> Array:
+def as_vectors(values: object, what: str, dtype: type[np.floating[Any]]) -> Array:
     """Make a matrix (n, D) of n lists of numbers; `what` names them in messages."""
     try:
+        if isinstance(values, list | tuple):
+            # Not by numpy at once, which would follow a list that contains itself 64 levels deep.
+            values = [np.fromiter(row, dtype) if isinstance(row, list | tuple) else row for row in values]
         vectors = np.array(values, dtype=dtype)
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise MuteError(f"{what} must contain vectors of numbers that all have one length: {error}") from error
     if vectors.ndim != 2 or 0 in vectors.shape:
         raise MuteError(f"{what} must contain one vector of numbers for each row, got shape {vectors.shape}")
@@ -86,7 +89,7 @@ class Gathered:
         for name, values in columns.items():
             getattr(self, name).extend(values)
 
-    def dataset(self, name: str, folder: Path, kept: Any = slice(None), **more: Setting) -> Dataset:
+    def dataset(self, name: str, folder: Path, kept: Array | slice = slice(None), **more: Setting) -> Dataset:
         """Make a data set of the rows in `kept`; its provenance lists size and SHA-256 of the files in `folder`."""
         provenance = json.loads((files(__package__) / "provenance.json").read_text(encoding="utf-8"))[name] | more
         provenance["files"] = {

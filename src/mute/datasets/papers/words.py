@@ -131,7 +131,7 @@ def _fields(line: str) -> list[str]:
 
 def _pickled(path: Path) -> tuple[list[str], NDArray[np.float32]]:
     content = read_pickle(path)
-    if not isinstance(content, dict) or not {"words", "vecs"} <= set(content):
+    if not isinstance(content, dict) or not content.keys() >= {"words", "vecs"}:
         raise MuteError(f"{path} must contain a dict with 'words' and 'vecs'")
     words = content["words"].tolist() if isinstance(content["words"], np.ndarray) else content["words"]
     vectors = as_vectors(content["vecs"], f"{path}: 'vecs'", np.float32)
