@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,7 +158,7 @@ class CounterfactualAugmentation(MetaEstimatorMixin, ClassifierMixin, BaseEstima
 
     def __init__(
         self,
-        estimator: Method,
+        estimator: Classifier,
         eraser: Method,
         *,
         control: str | None = None,
@@ -234,7 +234,7 @@ class CounterfactualAugmentation(MetaEstimatorMixin, ClassifierMixin, BaseEstima
 
 
 def compare_augmentation(
-    estimator: Method,
+    estimator: Classifier,
     eraser: Method,
     X: RowsLike,
     z: LabelsLike,
@@ -281,7 +281,7 @@ def _plain(labels: NDArray[np.object_]) -> NDArray:
     return encoder.as_array()[codes]
 
 
-def _seeded(model: Classifier, seed: int) -> Any:
+def _seeded(model: Method | Classifier, seed: int) -> Method | Classifier:
     model = clone(model)
     names = [name for name in model.get_params(deep=True) if name.split("__")[-1] == "random_state"]
     return model.set_params(**dict.fromkeys(names, seed)) if names else model
@@ -289,7 +289,7 @@ def _seeded(model: Classifier, seed: int) -> Any:
 
 def _fit_watched(
     model: Classifier, rows: NDArray, targets: NDArray, origin: NDArray[np.int64], rng: np.random.RandomState
-) -> Any:
+) -> Classifier:
     """Train epoch by epoch and keep the model that does best on original rows without counterfactuals in training.
 
     The rule of MLPClassifier decides when to stop, so that only the rows differ from its own early stopping.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,7 @@ def on_disk(X: RowsLike) -> bool:
     return hasattr(X, "row_blocks") and not isinstance(X, np.ndarray)
 
 
-def as_rows(X: RowsLike, name: str, n_rows: int | None = None) -> Any:
+def as_rows(X: RowsLike, name: str, n_rows: int | None = None) -> RowsLike:
     """`X` as an array of numbers of shape (n, D), still mapped, or as a matrix in blocks (an iterator: of `n_rows`)."""
     if on_disk(X):
         return X

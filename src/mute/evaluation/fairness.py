@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.evaluation.estimates import Estimate, bootstrap
 from mute.rows.validation import LabelEncoder, check_length, check_whole_number, label_array
-from mute.typing import LabelsLike
+from mute.typing import Label, LabelsLike
 
 __all__ = ["Fairness", "fairness", "paired_p_value", "trivial"]
 
@@ -61,13 +60,15 @@ class Fairness:
     gap_correlation: Estimate
     equalised_odds: Estimate
     worst_group: Estimate
-    labels: tuple[Any, ...]
-    classes: tuple[Any, ...]
+    labels: tuple[Label, ...]
+    classes: tuple[Label, ...]
     tpr: NDArray[np.float64]
     counts: NDArray[np.int64]
 
 
-def fairness(y: LabelsLike, predicted: Any, z: LabelsLike, *, rng: np.random.Generator, draws: int = 200) -> Fairness:
+def fairness(
+    y: LabelsLike, predicted: LabelsLike, z: LabelsLike, *, rng: np.random.Generator, draws: int = 200
+) -> Fairness:
     """Measure the fairness of predictions towards the classes of a concept.
 
     Parameters
@@ -107,7 +108,9 @@ def fairness(y: LabelsLike, predicted: Any, z: LabelsLike, *, rng: np.random.Gen
     )
 
 
-def trivial(y_learn: Any, y: LabelsLike, z: LabelsLike, *, rng: np.random.Generator, draws: int = 200) -> Fairness:
+def trivial(
+    y_learn: LabelsLike, y: LabelsLike, z: LabelsLike, *, rng: np.random.Generator, draws: int = 200
+) -> Fairness:
     """The fairness of always predicting the commonest label of `y_learn` (the first of equals).
 
     This predictor has no gaps at all and is useless: read any fair predictor against it.
@@ -129,8 +132,8 @@ def trivial(y_learn: Any, y: LabelsLike, z: LabelsLike, *, rng: np.random.Genera
 
 def paired_p_value(
     y: LabelsLike,
-    first: Any,
-    second: Any,
+    first: LabelsLike,
+    second: LabelsLike,
     z: LabelsLike,
     *,
     rng: np.random.Generator,
@@ -176,13 +179,13 @@ def paired_p_value(
     return float((1 + as_far.sum()) / (1 + len(drawn)))
 
 
-def _check_draws(rng: Any, draws: Any) -> None:
+def _check_draws(rng: np.random.Generator, draws: int) -> None:
     if not isinstance(rng, np.random.Generator):
         raise MuteError(f"rng must be a numpy Generator such as np.random.default_rng(0), not {rng!r}")
     check_whole_number("draws", draws, 0)
 
 
-def _cells(y: LabelsLike, z: LabelsLike, *predictions: Any) -> tuple[tuple, tuple, list[NDArray[np.int64]]]:
+def _cells(y: LabelsLike, z: LabelsLike, *predictions: LabelsLike) -> tuple[tuple, tuple, list[NDArray[np.int64]]]:
     """Labels, classes and, for each prediction, the cell of the table (K, Y, Y) that every row falls into."""
     true, groups = label_array(y, "y"), label_array(z, "z")
     n = len(true)

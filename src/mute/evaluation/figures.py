@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Any
 
 from mute.errors import missing_extra
 from mute.evaluation.wording import kept_of, strongest
@@ -39,7 +38,7 @@ _READ, _PLANE = "balanced accuracy", "What is kept against what is read"
 _MOST_CELLS = 12
 
 
-def adversary_bars(report: Json) -> Any:
+def adversary_bars(report: Json) -> Foreign:
     """Balanced accuracy of each adversary under each protocol, beside chance and luck."""
     privacy = report["privacy"]
     names = list(dict.fromkeys(a["adversary"] for a in privacy["attacks"]))
@@ -61,7 +60,7 @@ def adversary_bars(report: Json) -> Any:
     return figure
 
 
-def leak_curve(report: Json) -> Any:
+def leak_curve(report: Json) -> Foreign:
     """Balanced accuracy by the number of rows that the adversary learns from."""
     privacy = report["privacy"]
     name, points = privacy["curve"]
@@ -85,7 +84,7 @@ def leak_curve(report: Json) -> Any:
     return figure
 
 
-def row_map(report: Json) -> Any:
+def row_map(report: Json) -> Foreign:
     """Rows before, after and as counterfactuals, coloured by class."""
     picture, classes = report["picture"], report["about"]["classes"]
     panels = [("before", "classes", "before erasure"), ("after", "classes", "after erasure")]
@@ -130,7 +129,7 @@ def _arrows(picture: Json) -> Json:
     }
 
 
-def layer_curves(report: Json) -> Any:
+def layer_curves(report: Json) -> Foreign:
     """Negentropy of each class, and what the quadratic adversary reads, after each layer."""
     diagnostics, layers = report["diagnostics"], report["layers"]
     curves = [
@@ -166,7 +165,7 @@ def layer_curves(report: Json) -> Any:
     return figure
 
 
-def audit_plane(report: Json) -> Any:
+def audit_plane(report: Json) -> Foreign:
     """Rows kept against classes read, before and after."""
     kept, read, before = kept_of(report), _read_of(report, "fresh"), _read_of(report, "before")
     all_kept = {"value": 1.0, "low": None, "high": None}
@@ -180,7 +179,7 @@ def audit_plane(report: Json) -> Any:
     return _plane(figure, [kept], report["privacy"]["chance"])
 
 
-def comparison_plane(reports: dict[str, Json]) -> Any:
+def comparison_plane(reports: dict[str, Json]) -> Foreign:
     """Rows kept against classes read, one point for each method."""
     if not reports:
         return None
@@ -200,7 +199,7 @@ def _point(figure: Foreign, kept: Json, read: Json, name: str, mark: Json) -> No
     )  # fmt: skip
 
 
-def _plane(figure: Foreign, kept: Sequence[Json], chance: float) -> Any:
+def _plane(figure: Foreign, kept: Sequence[Json], chance: float) -> Foreign:
     """Axes, chance and the best corner of the plane of what is kept and what is read."""
     least = min([0.0, *(e["value"] for e in kept)])
     _level(figure, chance, "chance", dash="dash")
@@ -219,7 +218,7 @@ def _plane(figure: Foreign, kept: Sequence[Json], chance: float) -> Any:
     return figure
 
 
-def rate_gaps(report: Json) -> Any:
+def rate_gaps(report: Json) -> Foreign:
     """Gap between the classes' true positive rates for each label of the task, before and after."""
     if not report["task"]:
         return None
@@ -250,7 +249,7 @@ def rate_gaps(report: Json) -> Any:
     return figure
 
 
-def _gaps(fairness: Json) -> dict[Any, float]:
+def _gaps(fairness: Json) -> dict[Label, float]:
     """Gap of each label that at least two classes have."""
     two = len(fairness["classes"]) == 2
     out = {}
@@ -261,7 +260,7 @@ def _gaps(fairness: Json) -> dict[Any, float]:
     return out
 
 
-def routing_map(report: Json) -> Any:
+def routing_map(report: Json) -> Foreign:
     """Shares of each class that the router sends to each."""
     if not report["routing"]:
         return None
@@ -280,7 +279,7 @@ def routing_map(report: Json) -> Any:
     return figure
 
 
-def kept_bars(report: Json) -> Any:
+def kept_bars(report: Json) -> Foreign:
     """What can be read back from erased rows, and which neighbours they keep."""
     utility = report["utility"]
     read = [(f"rows, by {r['reader']}", r["r2"]) for r in utility["reconstruction"]]
@@ -302,7 +301,7 @@ def kept_bars(report: Json) -> Any:
     return figure
 
 
-def _figure(title: str, height: int, panels: Sequence[str] = (), spacing: float = 0.0) -> Any:
+def _figure(title: str, height: int, panels: Sequence[str] = (), spacing: float = 0.0) -> Foreign:
     """An empty figure in the one look of all, with a panel beside another for each title in `panels`."""
     try:
         from plotly import graph_objects as go  # type: ignore[import-untyped]

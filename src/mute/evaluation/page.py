@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from importlib import import_module
-from typing import Any
 
 from mute.errors import missing_extra
 from mute.evaluation import figures as draw
 from mute.evaluation.rendering import number, percent, render
 from mute.evaluation.wording import comparison_table, kept_of, measurement_notes, summary_of, tables_of
-from mute.typing import Json
+from mute.typing import Json, JsonValue
 
 __all__ = ["audit_page", "compare_page", "require_libraries"]
 
@@ -72,7 +71,7 @@ def require_libraries() -> None:
             raise missing_extra(package, "report", "a report as a web page") from None
 
 
-def _render(template: str, drawn: list[Json], **values: Any) -> str:
+def _render(template: str, drawn: list[Json], **values: JsonValue) -> str:
     from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
     plots = [json.loads(d["figure"].to_json()) for d in drawn]

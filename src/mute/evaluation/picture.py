@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +45,7 @@ def map_of(rows: Rows, rng: np.random.Generator) -> Json:
     return out
 
 
-def _axes(X: NDArray, z: NDArray) -> Any:
+def _axes(X: NDArray, z: NDArray) -> Callable[[NDArray], NDArray]:
     """A projection to two dimensions."""
     standardised = standardiser(X)
     rows = standardised(X)
