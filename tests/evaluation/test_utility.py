@@ -39,7 +39,7 @@ class Shift:
 def read(Q: NDArray, X: NDArray, z: NDArray) -> tuple[Reconstruction, ...]:
     """Every other row teaches, the others test."""
     learn, test = slice(0, None, 2), slice(1, None, 2)
-    return reconstruction(Q[learn], X[learn], z[learn], Q[test], X[test], z[test], np.random.default_rng(0))
+    return reconstruction((Q[learn], X[learn], z[learn]), (Q[test], X[test], z[test]), np.random.default_rng(0))
 
 
 def normal(n: int, seed: int = 0) -> NDArray:

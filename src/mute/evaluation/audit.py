@@ -165,15 +165,17 @@ class _Steps:
 def _attacks(
     panel: list[Adversary], rows: Rows, scale_features: bool, rng: np.random.Generator, steps: _Steps
 ) -> list[privacy.Attack]:
-    sets = {"fresh": (rows.Q_learn, rows.z_learn, rows.Q_test), "before": (rows.X_learn, rows.z_learn, rows.X_test)}
+    sets = {
+        "fresh": (rows.Q_learn, rows.z_learn, rows.Q_test, rows.z_test),
+        "before": (rows.X_learn, rows.z_learn, rows.X_test, rows.z_test),
+    }
     if rows.seen is not None:
-        sets["paper"] = rows.seen.Q, rows.seen.z, rows.Q_test
+        sets["paper"] = rows.seen.Q, rows.seen.z, rows.Q_test, rows.z_test
     found = []
-    for protocol, (learn, z_learn, test) in sets.items():
+    for protocol, parts in sets.items():
         for adversary in panel:
             steps(f"{adversary.name} ({protocol})", adversary.name)
-            rest = rows.z_test, rows.n_classes, rng, scale_features
-            found.append(privacy.read(adversary, protocol, learn, z_learn, test, *rest))
+            found.append(privacy.read(adversary, protocol, parts, rows.n_classes, rng, scale_features))
     return found
 
 

@@ -12,10 +12,10 @@ from mute.errors import MuteError
 from mute.rows.detect import is_dask
 from mute.rows.memory import release_pages
 from mute.rows.streams import StreamedMatrix
-from mute.rows.validation import BadRows, check_finite
-from mute.typing import RowsLike
+from mute.rows.validation import BadRows, check_finite, check_length, label_array
+from mute.typing import LabelsLike, RowsLike
 
-__all__ = ["as_rows", "blocks_of", "check_matrix", "gather", "on_disk"]
+__all__ = ["as_rows", "blocks_of", "check_matrix", "gather", "labels_of", "on_disk"]
 
 # The parts in which `mute.estimators.base.digest_of_rows` hashes rows; another size would give another hash.
 _BLOCK = 2048
@@ -48,6 +48,13 @@ def check_matrix(X: RowsLike, name: str) -> NDArray:
     array: NDArray = rows.to_numpy() if on_disk(rows) else rows
     if array.dtype.kind == "f":
         check_finite(array, name)
+    return array
+
+
+def labels_of(labels: LabelsLike, n_rows: int, name: str) -> NDArray[np.object_]:
+    """One label for each row, of any hashable kind."""
+    array = label_array(labels, name)
+    check_length(array, n_rows, name)
     return array
 
 

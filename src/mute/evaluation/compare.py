@@ -14,13 +14,13 @@ import numpy as np
 from mute.errors import MuteError
 from mute.estimators.registry import METHODS, make, method_of
 from mute.evaluation.audit import audit, judges_of
-from mute.evaluation.blocks import check_matrix
+from mute.evaluation.blocks import check_matrix, labels_of
 from mute.evaluation.page import compare_page
 from mute.evaluation.rendering import bullets, deliver
 from mute.evaluation.rows import check_enough_rows, check_task
 from mute.evaluation.wording import comparison_table, kept_of, strongest
 from mute.flow.routing import stratified_sample
-from mute.rows.validation import LabelEncoder, check_classes, check_length, label_array
+from mute.rows.validation import LabelEncoder, check_classes
 from mute.typing import Array, Json, LabelsLike, Method, RowsLike, Setting
 
 # Share of the bar that a method's fit takes; its audit takes the rest.
@@ -161,16 +161,14 @@ def compare(
         make(name)  # a preset that does not exist is an error here
     judges_of(**options)
     X = check_matrix(X, "X")
-    labels = label_array(z, "z")
-    check_length(labels, len(X), "z")
+    labels = labels_of(z, len(X), "z")
     if not 0 < fit_share < 1:
         raise MuteError(f"fit_share must lie between 0 and 1, not {fit_share!r}")
     encoder, codes = LabelEncoder.fit(labels)
     check_classes(encoder, np.bincount(codes))
     tasks = None
     if task is not None:
-        tasks = label_array(task, "task")
-        check_length(tasks, len(X), "task")
+        tasks = labels_of(task, len(X), "task")
         check_task(LabelEncoder.fit(tasks)[0])
     fit = np.zeros(len(X), bool)
     fit[stratified_sample(codes, int(fit_share * len(X)), np.random.default_rng(random_state))] = True
@@ -188,9 +186,9 @@ def compare(
         if folder is not None:
             print_ = _fingerprint(name, X, labels, tasks, fit_share, random_state, options)
             kept = Path(folder) / f"{name.replace(':', '-')}-{print_}.json"
-            if kept.exists():
-                out.reports[name] = json.loads(kept.read_text())
-                continue
+        if kept is not None and kept.exists():
+            out.reports[name] = json.loads(kept.read_text())
+            continue
         step("fit", 0.0)
         try:
             start = time.perf_counter()

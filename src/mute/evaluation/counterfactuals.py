@@ -34,34 +34,20 @@ _NEAR_ENOUGH = 0.95
 
 @dataclass(frozen=True)
 class Move:
-    """Counterfactuals of unseen rows from one class to another.
+    """Counterfactuals of `n_rows` unseen rows from one class to another.
 
-    Attributes
-    ----------
-    source, target : label
-    n_rows : int
-        Counterfactuals examined.
-    routed, own : Estimate or None, float or None
-        Share of the counterfactuals, and of the target's real rows, that the router takes for the target; None without
-        a router.
-    two_sample : Estimate
-        Balanced accuracy, on held-out rows, of a classifier that separates counterfactuals from real rows of the
-        target: 0.5 is chance.
-    displacement : Estimate
-        Median length of the move, in mean distances of two random rows.
-    translational : float
-        Share of the move that is the same for all rows, |mean move|² / mean |move|²; NaN where nothing moves.
-    plausibility : Estimate
-        Share of the counterfactuals that have a real row of the target as near as 95 % of the target's real rows
-        have: 0.95 is as near as real rows.
-    norm_ratio : float
-        Median norm of the counterfactuals over that of the target's real rows.
-    truth_cosine, truth_distance : Estimate or None
-        Mean cosine and Euclidean distance to true counterfactuals; None where there are none.
+    `routed` and `own` are the shares of the counterfactuals, and of the target's real rows, that the router takes for
+    the target; None without a router. `two_sample` is the balanced accuracy, on held-out rows, of a classifier that
+    separates counterfactuals from real rows of the target: 0.5 is chance. `displacement` is the median length of the
+    move, in mean distances of two random rows. `translational` is the share of the move that is the same for all rows,
+    |mean move|² / mean |move|²; NaN where nothing moves. `plausibility` is the share of the counterfactuals that have a
+    real row of the target as near as 95 % of the target's real rows have: 0.95 is as near as real rows. `norm_ratio` is
+    the median norm of the counterfactuals over that of the target's real rows. `truth_cosine` and `truth_distance` are
+    the mean cosine and Euclidean distance to true counterfactuals; None where there are none.
     """
 
-    source: object
-    target: object
+    source: Label
+    target: Label
     n_rows: int
     routed: Estimate | None
     own: float | None
@@ -84,27 +70,11 @@ def counterfactual_quality(
     oracle: bool = False,
     truth: tuple[NDArray, NDArray, NDArray] | None = None,
 ) -> tuple[Move, ...]:
-    """Judge the counterfactuals from every class to every other.
+    """Judge the counterfactuals between the largest classes: at most twelve pairs, of classes with 40 rows or more.
 
-    Parameters
-    ----------
-    eraser : object
-        With ``counterfactual(X, label)``; `route` is used where there is a `router_`.
-    X, z : arrays of shapes (n, D) and (n,)
-        Unseen rows and the codes of their classes, of which two have enough rows (`can_judge`).
-    classes : sequence of K labels
-        The user's labels, in the order of the codes in `z`.
-    rng : numpy Generator
-        Source of all random choices.
-    oracle : bool
-        Move the rows with true labels, in place of the router.
-    truth : tuple of three arrays, optional
-        True counterfactuals: the m rows of `X` that have one, the codes of their targets, and the embeddings (m, D).
-
-    Returns
-    -------
-    tuple of Move
-        For at most twelve pairs of the largest classes; classes of fewer than 40 rows are left out.
+    `X` (n, D) and `z` (n,) are unseen rows and the codes of their classes, of which two are large enough (`can_judge`);
+    `classes` has the user's labels in the order of the codes. With `oracle` the rows are moved with true labels.
+    `truth` has the m rows of `X` with a true counterfactual, the codes of their targets, and the embeddings (m, D).
 
     Notes
     -----

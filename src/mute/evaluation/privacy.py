@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Attack", "OnlineCode", "Privacy", "TwoSample", "measure", "read", "score"]
 
+# Rows to learn from with their classes, and rows to test on with theirs.
+Parts: TypeAlias = tuple[NDArray, NDArray, NDArray, NDArray]
+
 # The least probability: one row that an adversary is wrongly sure of must not decide a mean of logarithms.
 _LEAST_CHANCE = 1e-12
 _NULL_DRAWS = 2000
@@ -37,21 +40,11 @@ _PREFIXES = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 
 class Attack:
     """What one adversary reads under one protocol.
 
-    Attributes
-    ----------
-    adversary : str
-    protocol : {"before", "paper", "fresh"}
-        Taught on original rows; on erased training rows; on erased unseen rows.
-    accuracy, balanced_accuracy, auc : Estimate
-        The balanced accuracy gives a row to the class whose probability exceeds its prior most. The area under the
-        curve is the mean over classes against the rest.
-    information : Estimate
-        H(Z) less the cross-entropy on test rows, in bits: a lower bound of the mutual information. It is negative for
-        an adversary that is wrong and sure.
-    recall : tuple of float
-        Recall of each class, under the rule of the balanced accuracy.
-    guesses : array of shape (n,)
-        Answers of that rule on the test rows.
+    The `protocol` says what taught it: original rows ("before"), erased training rows ("paper") or erased unseen rows
+    ("fresh"). The balanced accuracy gives a row to the class whose probability exceeds its prior most; `recall` of each
+    class and `guesses`, the answers on the test rows, follow the same rule. `auc` is the mean over classes against the
+    rest. `information` is H(Z) less the cross-entropy on test rows, in bits: a lower bound of the mutual information,
+    negative for an adversary that is wrong and sure.
     """
 
     adversary: str
@@ -68,27 +61,12 @@ class Attack:
 class Privacy:
     """What can still be read; dicts are by protocol.
 
-    Attributes
-    ----------
-    attacks : tuple of Attack
-        By protocol, the strongest adversary first.
-    chance, majority : float
-        Balanced accuracy, and accuracy, of guessing.
-    entropy : float
-        H(Z) of the test rows, in bits.
-    null : dict of float
-        Balanced accuracy that the strongest adversary exceeds by luck once in a thousand times.
-    p_value : dict of float
-    information : dict of Estimate
-        Lower bound of I(Z; f(X)), in bits.
-    code : dict of OnlineCode
-    mmd : dict of TwoSample
-    curve : (adversary, ((rows, Estimate), ...))
-        Balanced accuracy by the number of rows to learn from.
-    on_fit_rows : Estimate, optional
-        Balanced accuracy of an adversary that is taught and tested on erased training rows.
-    noise_floor : Estimate, optional
-        Balanced accuracy after whitening each class with the mean and covariance of the training rows.
+    `attacks` has the strongest adversary of each protocol first. `chance` and `majority` are the balanced accuracy and
+    the accuracy of guessing, `entropy` is H(Z) of the test rows in bits. The strongest adversary exceeds `null` by luck
+    once in a thousand times. `information` is a lower bound of I(Z; f(X)), in bits. `curve` has an adversary's name and
+    its balanced accuracy by the number of rows to learn from. `on_fit_rows` is the balanced accuracy of an adversary
+    that is taught and tested on erased training rows; `noise_floor` that after whitening each class with the mean and
+    covariance of the training rows.
     """
 
     attacks: tuple[Attack, ...]
@@ -115,7 +93,8 @@ def measure(attacks: list[Attack], rows: Rows, rng: np.random.Generator, steps: 
     cheap = [a for a in by_protocol["fresh"] if a.adversary != "wide network"] or by_protocol["fresh"]
     curious = PANEL[max(cheap, key=lambda a: a.balanced_accuracy.value).adversary]
     steps("leak by rows")
-    curve = leak_by_rows(curious, rows.Q_learn, rows.z_learn, rows.Q_test, rows.z_test, rows.n_classes, rng)
+    after = rows.Q_learn, rows.z_learn, rows.Q_test, rows.z_test
+    curve = leak_by_rows(curious, after, rows.n_classes, rng)
     steps("description length")
     learned = {"before": rows.X_learn, "fresh": rows.Q_learn}
     codes = {p: online_code(learn, rows.z_learn, rows.n_classes, rng) for p, learn in learned.items()}
@@ -171,15 +150,13 @@ def score(
 def read(
     adversary: Adversary,
     protocol: str,
-    learn: NDArray,
-    z_learn: NDArray[np.int64],
-    test: NDArray,
-    z_test: NDArray[np.int64],
+    rows: Parts,
     n_classes: int,
     rng: np.random.Generator,
     scale_features: bool = True,
 ) -> Attack:
     """Teach an adversary on some rows and score it on others."""
+    learn, z_learn, test, z_test = rows
     features = Features(learn, scale_features)
     seed = int(rng.integers(2**31 - 1))
     chances = attack(adversary, features(learn), z_learn, features(test), n_classes, seed)
@@ -288,21 +265,16 @@ def mmd(X: NDArray, z: NDArray[np.int64], rng: np.random.Generator) -> TwoSample
 
 
 def leak_by_rows(
-    adversary: Adversary,
-    learn: NDArray,
-    z_learn: NDArray[np.int64],
-    test: NDArray,
-    z_test: NDArray[np.int64],
-    n_classes: int,
-    rng: np.random.Generator,
+    adversary: Adversary, rows: Parts, n_classes: int, rng: np.random.Generator
 ) -> list[tuple[int, Estimate]]:
     """Balanced accuracy of an adversary with 2, 4, 8 ... times fewer rows to learn from, fewest first."""
+    learn, z_learn, test, z_test = rows
     order = rng.permutation(len(learn))
     sizes = sorted({len(learn) >> i for i in range(6) if len(learn) >> i >= 20 * n_classes} or {len(learn)})
     found = []
-    for rows in (order[:size] for size in sizes):
-        taught = read(adversary, "fresh", learn[rows], z_learn[rows], test, z_test, n_classes, rng)
-        found.append((len(rows), taught.balanced_accuracy))
+    for size in sizes:
+        part = learn[order[:size]], z_learn[order[:size]], test, z_test
+        found.append((size, read(adversary, "fresh", part, n_classes, rng).balanced_accuracy))
     return found
 
 
@@ -331,10 +303,8 @@ def _noise_floor(rows: Rows, seen: TrainingRows, rng: np.random.Generator) -> Es
     return _strongest_of(("logistic", "quadratic"), (learn, rows.z_learn, test, rows.z_test), rows.n_classes, rng)
 
 
-def _strongest_of(
-    names: tuple[str, ...], rows: tuple[NDArray, NDArray, NDArray, NDArray], n_classes: int, rng: np.random.Generator
-) -> Estimate:
-    found = [read(PANEL[name], "fresh", *rows, n_classes, rng).balanced_accuracy for name in names]
+def _strongest_of(names: tuple[str, ...], rows: Parts, n_classes: int, rng: np.random.Generator) -> Estimate:
+    found = [read(PANEL[name], "fresh", rows, n_classes, rng).balanced_accuracy for name in names]
     return max(found, key=lambda e: e.value)
 
 

@@ -90,7 +90,7 @@ def deliver(text: str, path: str | Path | None) -> str:
 
 
 def render(
-    package: str, template: str, filters: dict[str, Callable[..., str]] | None = None, **values: JsonValue
+    package: str, template: str, filters: dict[str, Callable[..., str]] | None = None, /, **values: object
 ) -> str:
     """A page from a jinja2 template in the folder ``templates`` of a package of this library."""
     try:
@@ -99,12 +99,8 @@ def render(
         raise missing_extra("jinja2", "report", "a page from a template") from None
 
     environment = Environment(
-        loader=PackageLoader(package),
-        autoescape=lambda name: name is not None and ".html" in name,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+        loader=PackageLoader(package), autoescape=lambda name: name is not None and ".html" in name,
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
     environment.filters.update({"number": number, "cell": cell, **(filters or {})})
     return environment.get_template(template).render(**values)

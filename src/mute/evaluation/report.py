@@ -34,16 +34,10 @@ class Leak(Estimate):
 class Verdict:
     """The judgement.
 
-    Attributes
-    ----------
-    name : {"erased", "leaks", "not erased"}
-        "Erased": on unseen rows the strongest adversary stays within `max_leak` of chance, or does no better than luck.
-        "Not erased": at least half of what could be read before can still be read, on training rows too where they
-        are given. "Leaks": everything between.
-    leak : Leak
-    max_leak : float
-    kept : dict
-        Share of the leak before erasure that is left, by protocol and on training rows.
+    "Erased": on unseen rows the strongest adversary stays within `max_leak` of chance, or does no better than luck.
+    "Not erased": at least half of what could be read before can still be read, on training rows too where they are
+    given. "Leaks": everything between. `kept` has the share of the leak before erasure that is left, by protocol and on
+    training rows.
     """
 
     name: str
@@ -77,8 +71,7 @@ class Report:
 
     See Also
     --------
-    mute.audit : Makes a report.
-    mute.evaluation.compare.compare : Reports of several methods side by side.
+    mute.audit, mute.compare
 
     Notes
     -----

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.evaluation.blocks import as_rows, check_matrix, gather, on_disk
+from mute.evaluation.blocks import as_rows, check_matrix, gather, labels_of, on_disk
 from mute.flow.routing import stratified_sample
 from mute.rows.validation import LabelEncoder, check_finite, check_length, label_array
 from mute.typing import LabelsLike, Method, RowsLike
@@ -114,9 +114,7 @@ class Rows:
             (self.Q_learn, self.Q_test), _ = gather(erased, "the erased array", places)
         self.task: tuple[NDArray, NDArray, NDArray] | None = None
         if task is not None:
-            given = label_array(task, "task")
-            check_length(given, self.n_given, "task")
-            encoder, y = LabelEncoder.fit(given)
+            encoder, y = LabelEncoder.fit(labels_of(task, self.n_given, "task"))
             check_task(encoder)
             self.task = encoder.as_array(), y[self.learn_rows], y[self.test_rows]
         self.seen = None if fit_rows is None else self._take_seen(fit_rows, rng)
@@ -141,9 +139,7 @@ class Rows:
         X = as_rows(fit_rows[0], "X_fit")
         if X.shape[1] != self.X_learn.shape[1]:
             raise MuteError(f"X_fit has {X.shape[1]} columns, X has {self.X_learn.shape[1]}")
-        labels = label_array(fit_rows[1], "z_fit")
-        check_length(labels, X.shape[0], "z_fit")
-        z = self.encoder.encode(labels, "z_fit")
+        z = self.encoder.encode(labels_of(fit_rows[1], X.shape[0], "z_fit"), "z_fit")
         drawn = stratified_sample(z, len(self.X_learn), rng)
         (X_drawn,), _ = gather(X, "X_fit", [drawn])
         if elsewhere:

@@ -89,15 +89,16 @@ def measure(
 ) -> Utility:
     """All that the audit says about utility; `words` and `pairs` as in `mute.audit`."""
     steps("reconstruction")
-    readers = reconstruction(rows.Q_learn, rows.X_learn, rows.z_learn, rows.Q_test, rows.X_test, rows.z_test, rng)
+    learn, test = (rows.Q_learn, rows.X_learn, rows.z_learn), (rows.Q_test, rows.X_test, rows.z_test)
+    readers = reconstruction(learn, test, rng)
     steps("the paper's error")
     in_sample = None if rows.seen is None else paper_mse(rows.seen.Q, rows.seen.X)
     steps("neighbourhoods")
     floor = back = None
     as_erased = rows.subject.erased_as(rows.X_test, rows.z_test)
     if as_erased is not None:
-        floor = erasure_floor(rows.subject.eraser, rows.Q_test, rows.X_test, as_erased)
-        back = round_trip(rows.subject.eraser, rows.Q_test, rows.X_test, as_erased)
+        given = rows.subject.eraser, rows.Q_test, rows.X_test, as_erased
+        floor, back = erasure_floor(*given), round_trip(*given)
     similarity = None
     if words is not None and pairs is not None:
         named = [words[i] for i in np.concatenate([rows.learn_rows, rows.test_rows])]
@@ -108,33 +109,27 @@ def measure(
 
 
 def reconstruction(
-    Q_learn: NDArray,
-    X_learn: NDArray,
-    z_learn: NDArray,
-    Q_test: NDArray,
-    X_test: NDArray,
-    z_test: NDArray,
-    rng: np.random.Generator,
+    learn: tuple[NDArray, NDArray, NDArray], test: tuple[NDArray, NDArray, NDArray], rng: np.random.Generator
 ) -> tuple[Reconstruction, ...]:
     """Read rows X back from their erased versions Q, with a linear reader and a wide network.
 
-    The network learns what the linear reader leaves: a network alone would be judged by how well it imitates the
-    identity, which says nothing about the eraser.
+    `learn` and `test` are (Q, X, z), where z has the classes of the rows. The network learns what the linear reader
+    leaves: a network alone would be judged by how well it imitates the identity, which says nothing about the eraser.
 
     Examples
     --------
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X, z = rng.normal(size=(400, 3)), np.repeat([0, 1], 200)
-    >>> ridge, network = reconstruction(X[::2], X[::2], z[::2], X[1::2], X[1::2], z[1::2], rng)
+    >>> ridge, network = reconstruction((X[::2], X[::2], z[::2]), (X[1::2], X[1::2], z[1::2]), rng)
     >>> round(ridge.r2.value, 6)
     1.0
     """
-    learn, test = _sample(len(X_learn), _LEARN_ROWS, rng), _sample(len(X_test), _TEST_ROWS, rng)
-    standardised = standardiser(Q_learn[learn])
-    seen, unseen = standardised(Q_learn[learn]), standardised(Q_test[test])
-    goal = _whole_and_within(X_learn[learn], z_learn[learn])
-    truth = _whole_and_within(X_test[test], z_test[test])
+    seen_rows, unseen_rows = _sample(len(learn[0]), _LEARN_ROWS, rng), _sample(len(test[0]), _TEST_ROWS, rng)
+    (Q, *known), (Q_test, *asked) = (part[seen_rows] for part in learn), (part[unseen_rows] for part in test)
+    standardised = standardiser(Q)
+    seen, unseen = standardised(Q), standardised(Q_test)
+    goal, truth = _whole_and_within(*known), _whole_and_within(*asked)
     # From no penalty at all to one that leaves a thousandth; each is judged by leaving rows out one by one.
     ridge = RidgeCV(alphas=len(seen) * np.logspace(-9, 3, 13)).fit(seen, goal).predict
     readers = {"ridge": ridge, "network": _network(seen, goal, ridge, rng)}
@@ -156,12 +151,8 @@ def _network(Q: NDArray, goal: NDArray, ridge: Reader, rng: np.random.Generator)
     scale = left.std() or 1.0
     watch = np.zeros(len(Q), bool)
     watch[rng.permutation(len(Q))[: len(Q) // 10]] = True
-    network = MLPRegressor(
-        hidden_layer_sizes=(512,),
-        early_stopping=True,
-        max_iter=-(-min(_PASSES, _WORK // Q.shape[1]) // len(Q)),
-        random_state=int(rng.integers(2**31 - 1)),
-    )
+    epochs, seed = -(-min(_PASSES, _WORK // Q.shape[1]) // len(Q)), int(rng.integers(2**31 - 1))
+    network = MLPRegressor((512,), early_stopping=True, max_iter=epochs, random_state=seed)
     with training():
         network.fit(Q[~watch].astype(np.float32), (left[~watch] / scale).astype(np.float32))
 
@@ -285,7 +276,12 @@ def neighbourhood_overlap(
         ranks, ranks_after = _neighbour_ranks(before, part), _neighbour_ranks(after, part)
         for i, k in enumerate(sizes):
             kept[i, part] = ((ranks < k) & (ranks_after < k)).sum(axis=1) / k
-    return tuple(_overlap(share, found, k / others, rng) for share, found, k in zip(shares, kept, sizes, strict=True))
+    found = []
+    for share, k, part in zip(shares, sizes, kept, strict=True):
+        raw, chance = bootstrap_mean(part, rng), k / others
+        corrected = ((figure - chance) / (1 - chance) for figure in (raw.value, raw.low, raw.high))
+        found.append(Overlap(share, raw, Estimate(*corrected)))
+    return tuple(found)
 
 
 def _neighbour_ranks(values: NDArray, part: NDArray) -> NDArray[np.intp]:
@@ -293,12 +289,6 @@ def _neighbour_ranks(values: NDArray, part: NDArray) -> NDArray[np.intp]:
     distances = (values**2).sum(axis=1) - 2 * values[part] @ values.T
     distances[np.arange(len(part)), part] = np.inf
     return np.argsort(np.argsort(distances, axis=1, kind="stable"), axis=1)
-
-
-def _overlap(share: float, kept: NDArray, chance: float, rng: np.random.Generator) -> Overlap:
-    raw = bootstrap_mean(kept, rng)
-    low, value, high = ((figure - chance) / (1 - chance) for figure in (raw.low, raw.value, raw.high))
-    return Overlap(share, raw, Estimate(value, low, high))
 
 
 def similarity_correlation(

@@ -8,6 +8,7 @@ import re
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partialmethod
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,9 +26,6 @@ __all__ = ["to_onnx"]
 
 # The first version with LayerNormalization, and a file version that every runtime of the last years reads.
 _OPSET, _IR_VERSION = 17, 8
-
-# A protobuf message cannot be larger than 2 GiB.
-_MOST_BYTES = 2_000_000_000
 
 
 def to_onnx(
@@ -89,11 +87,8 @@ def to_onnx(
     ...     to_onnx(LEACE().fit(X, z), f"{folder}/leace.onnx", check=X) < 1e-5
     True
     """
-    try:
-        import onnx
-        from onnx import helper
-    except ImportError:
-        raise missing_extra("onnx", "onnx", "export to ONNX") from None
+    onnx = _import("onnx", "export to ONNX")
+    helper = onnx.helper
     check_target(path)
     program = program_of(eraser, counterfactual, concept)
     if quantize and not any(name.startswith("layer") for name in getattr(eraser, "weights_", {})):
@@ -111,9 +106,9 @@ def to_onnx(
     model = helper.make_model(graph, producer_name="mute", opset_imports=opset, ir_version=_IR_VERSION)
     helper.set_model_props(model, {"classes": json.dumps(program.classes, default=str)})
     size = model.ByteSize()
-    if size > _MOST_BYTES:
+    if size > 2e9:  # a protobuf message cannot be larger than 2 GiB
         raise MuteError(
-            f"the model would have {size / 1e9:.1f} GB, and an ONNX file takes at most 2; export a surrogate of it"
+            f"the model has {size / 1e9:.1f} GB, and an ONNX file takes at most 2; export a surrogate of it"
         )
     model = _quantized(model) if quantize else model
     onnx.checker.check_model(model, full_check=True)
@@ -124,14 +119,16 @@ def to_onnx(
     return gap
 
 
+def _import(module: str, purpose: str) -> Foreign:
+    try:
+        return import_module(module)
+    except ImportError:
+        raise missing_extra(module.partition(".")[0], "onnx", purpose) from None
+
+
 def _quantized(model: ModelProto) -> ModelProto:
     """The model with the layers of its network in 8 bits."""
-    try:
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-    except ImportError:
-        raise missing_extra("onnxruntime", "onnx", "quantizing an ONNX model") from None
-    import onnx
-
+    quantization = _import("onnxruntime.quantization", "quantizing an ONNX model")
     layers = [node.name for node in model.graph.node if any(re.fullmatch(r"layer\d+_weight", i) for i in node.input)]
     level = logging.root.level
     logging.root.setLevel(logging.ERROR)  # it advises to optimise the graph first, which runtimes do on their own
@@ -140,20 +137,18 @@ def _quantized(model: ModelProto) -> ModelProto:
             path = Path(folder) / "model.onnx"
             # In 7 of the 8 bits: processors without instructions of their own for this add products up in 16, which
             # 8 would overflow, and the file would give other answers there.
-            quantize_dynamic(
-                model, path, nodes_to_quantize=layers, per_channel=True, weight_type=QuantType.QInt8, reduce_range=True
-            )
-            return onnx.load(path)
+            quantization.quantize_dynamic(
+                model, path, nodes_to_quantize=layers, per_channel=True, reduce_range=True,
+                weight_type=quantization.QuantType.QInt8,
+            )  # fmt: skip
+            return _import("onnx", "export to ONNX").load(path)
     finally:
         logging.root.setLevel(level)
 
 
 def _runner(content: bytes) -> Callable[[dict[str, Array]], Array]:
     """The model as a function of its inputs by name, run by onnxruntime."""
-    try:
-        import onnxruntime
-    except ImportError:
-        raise missing_extra("onnxruntime", "onnx", "checking an ONNX model") from None
+    onnxruntime = _import("onnxruntime", "checking an ONNX model")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # warnings about the machine are not ours to print
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

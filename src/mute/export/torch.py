@@ -30,13 +30,8 @@ def to_torch(
 
     Parameters
     ----------
-    eraser : fitted eraser
-        `MUtE`, a surrogate, or any method whose map is affine (for each class).
-    counterfactual : bool, default=False
-        Move the rows to another class in place of erasing them: the module then takes ``target``.
-    concept : {"routed", "given"}, default="routed"
-        Where the class of a row comes from, for methods that depend on it: from their router, which becomes part of the
-        module, or from a further input.
+    eraser, counterfactual, concept
+        As in `to_onnx`.
     dtype : {"float32", "float64"}, default="float32"
         Precision of the arrays and the rows.
 
@@ -53,7 +48,7 @@ def to_torch(
 
     Notes
     -----
-    *Limits.* Erasers whose map is neither affine nor a flow (such as `FaRM`) must be copied by `MLPSurrogate` first.
+    *Limits.* Those of `to_onnx`, but for the size.
 
     Examples
     --------
