@@ -16,6 +16,7 @@ from mute.evaluation.picture import leak_by_layer, map_of
 from mute.evaluation.report import Leak, Report, TaskOutcome, Verdict
 from mute.evaluation.rows import Rows
 from mute.rows.threads import single_threaded_blas
+from mute.rows.validation import check_length
 from mute.typing import Json, LabelsLike, Method, RowsLike, Setting
 
 __all__ = ["audit", "judges_of"]
@@ -115,6 +116,8 @@ def audit(
     panel = judges_of(adversaries, max_leak)
     rows = Rows(eraser, X, z, task, fit_rows, oracle, most_rows, rng)
     known = rows.truth(truth)
+    if words is not None:
+        check_length(words, rows.n_given, "words")
     steps = _Steps(progress, panel, rows)
     with single_threaded_blas():  # most of it is small products
         attacks = _attacks(panel, rows, scale_features, rng, steps)
@@ -138,7 +141,7 @@ def audit(
 
 
 def judges_of(adversaries: str | Sequence[str] = "all", max_leak: float = 0.02, **_: Setting) -> list[Adversary]:
-    """The panel that these options of `audit` ask for; options that no audit takes are refused."""
+    """The panel that these options of `audit` ask for, checked before any work."""
     if not 0 <= max_leak < 1:
         raise MuteError(f"max_leak must lie between 0 and 1, not {max_leak!r}; give a budget such as 0.02")
     return panel_of(adversaries)

@@ -75,14 +75,6 @@ def gather(
     """Go once through all rows, check that they are finite, and take those at `places`, each in ascending order.
 
     With `digest` also hash the rows, as `mute.estimators.base.digest_of_rows` does.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.arange(12.0).reshape(6, 2)
-    >>> (some, last), _ = gather(X, "X", [np.array([0, 3]), np.array([5])])
-    >>> some.tolist(), last.tolist()
-    ([[0.0, 1.0], [6.0, 7.0]], [[10.0, 11.0]])
     """
     bad = BadRows()
     taken = [np.empty((len(rows), X.shape[1]), X.dtype) for rows in places]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -159,6 +160,7 @@ def compare(
     names = methods_of(methods, with_task=task is not None)
     for name in names:
         make(name)  # a preset that does not exist is an error here
+    inspect.signature(audit).bind(None, X, z, **options)  # an option that no audit takes is an error here
     judges_of(**options)
     X = check_matrix(X, "X")
     labels = labels_of(z, len(X), "z")

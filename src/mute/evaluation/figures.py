@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from mute.errors import missing_extra
 from mute.evaluation.wording import kept_of, strongest
 from mute.typing import Foreign, Json, Label, Setting
 
@@ -298,11 +297,9 @@ def kept_bars(report: Json) -> Foreign:
 
 def _figure(title: str, height: int, panels: Sequence[str] = (), spacing: float = 0.0) -> Foreign:
     """An empty figure in the one look of all, with a panel beside another for each title in `panels`."""
-    try:
-        from plotly import graph_objects as go  # type: ignore[import-untyped]
-        from plotly.subplots import make_subplots  # type: ignore[import-untyped]
-    except ImportError:
-        raise missing_extra("plotly", "report", "a report with figures") from None
+    from plotly import graph_objects as go  # type: ignore[import-untyped]
+    from plotly.subplots import make_subplots  # type: ignore[import-untyped]
+
     axis = {
         "showgrid": True, "gridcolor": RULE, "linecolor": GREY, "zeroline": False, "automargin": True,
         "ticks": "outside", "ticklen": 5, "tickcolor": "rgba(0,0,0,0)", "title": {"standoff": 8, "font": {"size": 13}},

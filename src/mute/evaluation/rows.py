@@ -160,9 +160,12 @@ class Rows:
         rows, targets = np.asarray(given[0]), label_array(given[1], "targets of truth")
         made = check_matrix(given[2], "X_cf of truth")
         if rows.dtype == bool:
+            check_length(rows, self.n_given, "the mask of truth")
             rows = np.flatnonzero(rows)
         if not len(rows) == len(targets) == len(made):
             raise MuteError(f"truth has {len(rows)} rows, {len(targets)} targets and {len(made)} counterfactuals")
+        if made.shape[1] != self.X_test.shape[1]:
+            raise MuteError(f"X_cf of truth has {made.shape[1]} columns, X has {self.X_test.shape[1]}")
         place = {row: i for i, row in enumerate(self.test_rows)}
         kept = np.array([i for i, row in enumerate(rows) if row in place], int)
         codes = self.encoder.encode(targets[kept], "targets of truth")
@@ -195,4 +198,6 @@ def _split(z: NDArray, size: int, rng: np.random.Generator) -> tuple[NDArray[np.
     for k in np.unique(z):
         mine = np.flatnonzero(z[rows] == k)
         learn[rng.permutation(mine)[: round(_LEARN * len(mine))]] = True
+    if learn.sum() < _FEWEST_ROWS or (~learn).sum() < 3:
+        raise MuteError(f"most_rows is {size}, which leaves {learn.sum()} row(s) to learn from; give more")
     return rows[learn], rows[~learn]

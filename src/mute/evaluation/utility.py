@@ -115,15 +115,6 @@ def reconstruction(
 
     `learn` and `test` are (Q, X, z), where z has the classes of the rows. The network learns what the linear reader
     leaves: a network alone would be judged by how well it imitates the identity, which says nothing about the eraser.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> X, z = rng.normal(size=(400, 3)), np.repeat([0, 1], 200)
-    >>> ridge, network = reconstruction((X[::2], X[::2], z[::2]), (X[1::2], X[1::2], z[1::2]), rng)
-    >>> round(ridge.r2.value, 6)
-    1.0
     """
     seen_rows, unseen_rows = _sample(len(learn[0]), _LEARN_ROWS, rng), _sample(len(test[0]), _TEST_ROWS, rng)
     (Q, *known), (Q_test, *asked) = (part[seen_rows] for part in learn), (part[unseen_rows] for part in test)
@@ -152,7 +143,7 @@ def _network(Q: NDArray, goal: NDArray, ridge: Reader, rng: np.random.Generator)
     watch = np.zeros(len(Q), bool)
     watch[rng.permutation(len(Q))[: len(Q) // 10]] = True
     epochs, seed = -(-min(_PASSES, _WORK // Q.shape[1]) // len(Q)), int(rng.integers(2**31 - 1))
-    network = MLPRegressor((512,), early_stopping=True, max_iter=epochs, random_state=seed)
+    network = MLPRegressor(hidden_layer_sizes=(512,), early_stopping=True, max_iter=epochs, random_state=seed)
     with training():
         network.fit(Q[~watch].astype(np.float32), (left[~watch] / scale).astype(np.float32))
 
@@ -256,16 +247,7 @@ def _inverse(eraser: Method) -> Callable[[NDArray, list], NDArray] | None:
 def neighbourhood_overlap(
     X: NDArray, Q: NDArray, rng: np.random.Generator, shares: Sequence[float] = (0.5, 0.1, 0.01)
 ) -> tuple[Overlap, ...]:
-    """Which share of their nearest neighbours the rows keep, by Euclidean distance among at most 2,000 of them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(100, 3))
-    >>> for overlap in neighbourhood_overlap(X, 2 * X, np.random.default_rng(0), shares=(0.1,)):
-    ...     print(overlap.share, overlap.raw)
-    0.1 1.000 (1.000 to 1.000)
-    """
+    """Which share of their nearest neighbours the rows keep, by Euclidean distance among at most 2,000 of them."""
     rows = _sample(len(X), _NEIGHBOUR_ROWS, rng)
     others = len(rows) - 1
     sizes = [max(1, int(share * others)) for share in shares]
