@@ -248,7 +248,7 @@ def test_truth_may_be_a_mask(fitted: tuple) -> None:
         ("truth", "truth has 3 rows, 2 targets"),
         ("mask of truth", "the mask of truth has 3 labels for 2000 rows"),
         ("width of the truth", "X_cf of truth has 4 columns, X has 5"),
-        ("words", "words has 3 labels for 2000 rows"),
+        ("words", "there are 3 words for 2000 rows"),
         ("most_rows", "most_rows is 20, which leaves 11 row"),
         ("not finite", "FunctionTransformer.transform gave contains NaN"),
         ("gap in the rows", "X contains NaN in 1 row \\(row 7\\)"),

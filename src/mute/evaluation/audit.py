@@ -16,7 +16,6 @@ from mute.evaluation.picture import leak_by_layer, map_of
 from mute.evaluation.report import Leak, Report, TaskOutcome, Verdict
 from mute.evaluation.rows import Rows
 from mute.rows.threads import single_threaded_blas
-from mute.rows.validation import check_length
 from mute.typing import Json, LabelsLike, Method, RowsLike, Setting
 
 __all__ = ["audit", "judges_of"]
@@ -116,8 +115,8 @@ def audit(
     panel = judges_of(adversaries, max_leak)
     rows = Rows(eraser, X, z, task, fit_rows, oracle, most_rows, rng)
     known = rows.truth(truth)
-    if words is not None:
-        check_length(words, rows.n_given, "words")
+    if words is not None and len(words) != rows.n_given:
+        raise MuteError(f"there are {len(words)} words for {rows.n_given} rows; give one word for each row")
     steps = _Steps(progress, panel, rows)
     with single_threaded_blas():  # most of it is small products
         attacks = _attacks(panel, rows, scale_features, rng, steps)

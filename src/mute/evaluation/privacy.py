@@ -108,7 +108,7 @@ def measure(attacks: list[Attack], rows: Rows, rng: np.random.Generator, steps: 
         entropy=_entropy_bits(shares),
         null={p: float(np.quantile(null, 0.999)) for p, (null, _) in nulls.items()},
         p_value={p: p_value for p, (_, p_value) in nulls.items()},
-        information={p: _information_bound(tried) for p, tried in by_protocol.items()},
+        information={p: information_bound(tried) for p, tried in by_protocol.items()},
         code=codes,
         mmd={"before": mmd(rows.X_test, rows.z_test, rng), "fresh": mmd(rows.Q_test, rows.z_test, rng)},
         curve=(curious.name, tuple(curve)),
@@ -194,7 +194,7 @@ def _entropy_bits(shares: NDArray) -> float:
     return float(-(shares * np.log2(shares)).sum())
 
 
-def _information_bound(attacks: list[Attack]) -> Estimate:
+def information_bound(attacks: list[Attack]) -> Estimate:
     """The highest lower bound of the adversaries; information is never negative."""
     best = max((a.information for a in attacks), key=lambda e: e.value)
     return Estimate(*(max(0.0, v) for v in (best.value, best.low, best.high)))

@@ -259,8 +259,8 @@ def neighbourhood_overlap(
         for i, k in enumerate(sizes):
             kept[i, part] = ((ranks < k) & (ranks_after < k)).sum(axis=1) / k
     found = []
-    for share, k, part in zip(shares, sizes, kept, strict=True):
-        raw, chance = bootstrap_mean(part, rng), k / others
+    for share, k, of_rows in zip(shares, sizes, kept, strict=True):
+        raw, chance = bootstrap_mean(of_rows, rng), k / others
         corrected = ((figure - chance) / (1 - chance) for figure in (raw.value, raw.low, raw.high))
         found.append(Overlap(share, raw, Estimate(*corrected)))
     return tuple(found)
