@@ -12,6 +12,7 @@ from mute import Histogram, MUtE, audit
 from mute.errors import MuteError
 from mute.estimators.registry import METHODS
 from mute.evaluation.compare import compare
+from mute.evaluation.rows import Rows
 
 QUICK = ["logistic", "quadratic", "boosting"]
 
@@ -206,11 +207,28 @@ def bad(what: str, fitted: tuple) -> Any:
             return audit(eraser, X, z, adversaries=["psychic"])
         case "truth":
             return audit(eraser, X, z, adversaries=["logistic"], truth=(np.arange(3), ["f"] * 2, X[:3]))
+        case "mask of truth":
+            return audit(eraser, X, z, truth=(np.arange(3) < 2, ["f"] * 2, X[:2]))
+        case "width of the truth":
+            return audit(eraser, X, z, truth=(np.arange(3), ["f"] * 3, X[:3, 1:]))
+        case "words":
+            return audit(eraser, X, z, words=["w"] * 3, pairs=[("w", "w", 1.0)])
+        case "most_rows":
+            return audit(eraser, X, z, most_rows=20)
         case "gap in the rows":
             return audit(eraser, np.where(np.arange(len(X))[:, None] == 7, np.nan, X), z)
         case "not finite":
             return audit(FunctionTransformer(lambda x: x * np.nan), X, z)
     raise AssertionError(what)
+
+
+def test_truth_may_be_a_mask(fitted: tuple) -> None:
+    eraser, X, (z, _), fit = fitted
+    rows = Rows(eraser, X[~fit], z[~fit], None, None, None, 20_000, np.random.default_rng(0))
+    places = np.arange(2000) % 3 == 0
+    rest = np.where(z[~fit] == "f", "m", "f")[places], X[~fit][places]
+    for mask, index in zip(rows.truth((places, *rest)), rows.truth((np.flatnonzero(places), *rest)), strict=True):
+        assert np.array_equal(mask, index)
 
 
 @pytest.mark.parametrize(
@@ -228,6 +246,10 @@ def bad(what: str, fitted: tuple) -> Any:
         ("max_leak", "max_leak must lie between 0 and 1, not 2.0"),
         ("adversary", "'psychic'"),
         ("truth", "truth has 3 rows, 2 targets"),
+        ("mask of truth", "the mask of truth has 3 labels for 2000 rows"),
+        ("width of the truth", "X_cf of truth has 4 columns, X has 5"),
+        ("words", "there are 3 words for 2000 rows"),
+        ("most_rows", "most_rows is 20, which leaves 11 row"),
         ("not finite", "FunctionTransformer.transform gave contains NaN"),
         ("gap in the rows", "X contains NaN in 1 row \\(row 7\\)"),
     ],
@@ -273,6 +295,8 @@ def test_comparison_bad_input(fitted: tuple) -> None:
         compare(X, z, fit_share=1.5)
     with pytest.raises(MuteError, match="empty list"):
         compare(X, z, methods=[])
+    with pytest.raises(TypeError, match="unexpected keyword argument 'adversary'"):
+        compare(X, z, methods="none", adversary="logistic")
     with pytest.raises(MuteError, match=r"'taco-task' learns from the labels of a task; give them .*task= .*--task"):
         compare(X, z, methods="none,taco-task")
 

@@ -179,7 +179,7 @@ def test_more_rows_leak_more() -> None:
     z = rng.integers(2, size=6000)
     X = rng.normal(size=(6000, 40))
     X[:, :10] += 0.35 * z[:, None]
-    curve = leak_by_rows(PANEL["quadratic"], X[:4000], z[:4000], X[4000:], z[4000:], 2, rng)
+    curve = leak_by_rows(PANEL["quadratic"], (X[:4000], z[:4000], X[4000:], z[4000:]), 2, rng)
     sizes = [n for n, _ in curve]
     assert sizes == [125, 250, 500, 1000, 2000, 4000]
     assert curve[-1][1].value > curve[0][1].value + 0.05

@@ -39,7 +39,7 @@ class Shift:
 def read(Q: NDArray, X: NDArray, z: NDArray) -> tuple[Reconstruction, ...]:
     """Every other row teaches, the others test."""
     learn, test = slice(0, None, 2), slice(1, None, 2)
-    return reconstruction(Q[learn], X[learn], z[learn], Q[test], X[test], z[test], np.random.default_rng(0))
+    return reconstruction((Q[learn], X[learn], z[learn]), (Q[test], X[test], z[test]), np.random.default_rng(0))
 
 
 def normal(n: int, seed: int = 0) -> NDArray:
@@ -226,38 +226,11 @@ def test_similarity_is_the_spearman_of_cosines() -> None:
     assert np.isnan(blank.value)
 
 
-X20, Z20 = normal(20), alternating(20)
-IDENTITY = Shift(np.zeros((2, D)), ["a", "b"])
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: read(X20, X20, Z20), "10 rows to learn from and 10 to test on; give at least 20 and 2"),
-        (
-            lambda: reconstruction(X20[1:], X20, Z20, X20, X20, Z20, np.random.default_rng(0)),
-            "Q_learn has 19 rows and X_learn 20; give the same rows",
-        ),
-        (
-            lambda: reconstruction(X20, X20, Z20, X20, X20, Z20[1:], np.random.default_rng(0)),
-            "z_test has 19 rows and X_test 20",
-        ),
-        (lambda: paper_mse(X20[1:], X20), "Q has 19 rows and X 20"),
-        (lambda: erasure_floor(IDENTITY, X20, X20, Z20[1:]), "z has 19 rows and X 20"),
-        (lambda: round_trip(IDENTITY, X20, X20, Z20[1:]), "z_as_erased has 19 rows and X 20"),
-        (lambda: neighbourhood_overlap(X20, X20[1:], np.random.default_rng(0)), "Q has 19 rows and X 20"),
-        (lambda: neighbourhood_overlap(X20[:2], X20[:2], np.random.default_rng(0)), "at least 3 rows, not 2"),
-        (lambda: neighbourhood_overlap(X20, X20, np.random.default_rng(0), (1.0,)), "between 0 and 1, not 1.0"),
-        (lambda: similarity_correlation(X20, X20, ["a"], []), "1 words for 20 rows"),
-        (
-            lambda: similarity_correlation(X20, X20, list("abcdefghijklmnopqrst"), [("a", "b", 1.0), ("a", "?", 2.0)]),
-            "1 of 2 pairs have both words among the 20 given, and a correlation needs at least 3",
-        ),
-    ],
-)
-def test_bad_input(call: object, message: str) -> None:
-    with pytest.raises(MuteError, match=message.replace("?", r"\?")):
-        call()  # type: ignore[operator]
+def test_too_few_pairs() -> None:
+    X, pairs = normal(20), [("a", "b", 1.0), ("a", "?", 2.0)]
+    message = "1 of 2 pairs have both words among the 20 given, and a correlation needs at least 3"
+    with pytest.raises(MuteError, match=message):
+        similarity_correlation(X, X, list("abcdefghijklmnopqrst"), pairs)
 
 
 def test_constant_rows_and_columns_do_no_harm() -> None:

@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import eigh
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.covariance import empirical_covariance, shrunk_covariance
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.kernel_approximation import Nystroem
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import train_test_split
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.svm import LinearSVC
 
 from mute.errors import MuteError
+from mute.flow.routing import fit_network
 from mute.rows.interrupts import interruptible
-from mute.typing import LabelsLike
+from mute.typing import Classifier
 
-__all__ = [
-    "CODER",
-    "PANEL",
-    "Adversary",
-    "Features",
-    "ShrunkQuadratic",
-    "attack",
-    "panel_of",
-    "standardiser",
-    "training",
-]
+__all__ = ["CODER", "PANEL", "Adversary", "Features", "attack", "panel_of", "standardiser", "training"]
 
 # Penalties of the wide network: the network that does better on its held-out rows is kept.
 _WIDE_PENALTIES = (1e-4, 1.0)
-_LANDMARKS = 500
 # A direction with a smaller share of the largest variance has none: the rows come in float32, whose rounding is 1e-14.
 _NULL_SPREAD = 1e-10
 # Shrinkages of the class covariances of the quadratic adversary: for many rows, for some, for few.
@@ -73,8 +78,6 @@ def standardiser(rows: NDArray) -> Callable[[NDArray], NDArray]:
 @contextmanager
 def training() -> Iterator[None]:
     """Train a model that an interrupt can stop, without a warning where it has not converged: it is only weaker."""
-    from sklearn.exceptions import ConvergenceWarning
-
     with warnings.catch_warnings(), interruptible():
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield
@@ -85,43 +88,40 @@ class Adversary:
     """A classifier of the panel: its name in reports, and a function (X, z, seed) to a fitted classifier."""
 
     name: str
-    train: Callable[[NDArray, NDArray, int], Any]
+    train: Callable[[NDArray, NDArray, int], Classifier]
 
 
-def _logistic(X: NDArray, z: NDArray, seed: int) -> Any:
-    from sklearn.linear_model import LogisticRegression
-
+def _logistic(X: NDArray, z: NDArray, seed: int) -> Classifier:
     return LogisticRegression(C=0.1, max_iter=300, tol=1e-3).fit(X, z)
 
 
-class _Whitener:
-    """Brings rows to mean zero and covariance one, draws far rows in, and drops directions without spread.
+def _whitening(rows: NDArray[np.float64]) -> Callable[[NDArray], NDArray]:
+    """A map to mean zero and covariance one that draws far rows in and drops directions without spread.
 
-    The result is affine invariant, up to a rotation. An eraser may throw some rows far out; without the drawing in,
-    these rows would make the covariance and hide the classes of all others.
+    It is affine invariant, up to a rotation. An eraser may throw some rows far out; without the drawing in, these rows
+    would make the covariance and hide the classes of all others.
     """
+    weights = np.ones(len(rows))
+    for _ in range(5):
+        mean = np.average(rows, axis=0, weights=weights)
+        centred = rows - mean
+        sizes, axes = np.linalg.eigh((centred * weights[:, None]).T @ centred / weights.sum())
+        seen = sizes > _NULL_SPREAD * max(sizes[-1], np.finfo(float).tiny)
+        matrix = axes[:, seen] / np.sqrt(sizes[seen])
+        weights = _drawn_in(centred @ matrix) ** 2
 
-    def fit(self, rows: NDArray[np.float64], z: LabelsLike = None) -> _Whitener:
-        weights = np.ones(len(rows))
-        for _ in range(5):
-            self.mean = np.average(rows, axis=0, weights=weights)
-            centred = rows - self.mean
-            sizes, axes = np.linalg.eigh((centred * weights[:, None]).T @ centred / weights.sum())
-            seen = sizes > _NULL_SPREAD * max(sizes[-1], np.finfo(float).tiny)
-            self.matrix = axes[:, seen] / np.sqrt(sizes[seen])
-            weights = self._drawn_in(centred @ self.matrix) ** 2
-        return self
+    def whiten(rows: NDArray) -> NDArray:
+        white = (rows - mean) @ matrix
+        return white * _drawn_in(white)[:, None]
 
-    def transform(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        white = (rows - self.mean) @ self.matrix
-        return white * self._drawn_in(white)[:, None]
+    return whiten
 
-    @staticmethod
-    def _drawn_in(white: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The share of their length that rows keep: rows of a Gaussian keep nearly all of it."""
-        d = max(white.shape[1], 1)
-        length = np.sqrt((white**2).sum(axis=1) / d)
-        return np.minimum(1, (1 + 2 / np.sqrt(d)) / np.maximum(length, 1e-300))
+
+def _drawn_in(white: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The share of their length that rows keep: rows of a Gaussian keep nearly all of it."""
+    d = max(white.shape[1], 1)
+    length = np.sqrt((white**2).sum(axis=1) / d)
+    return np.minimum(1, (1 + 2 / np.sqrt(d)) / np.maximum(length, 1e-300))
 
 
 class ShrunkQuadratic(ClassifierMixin, BaseEstimator):
@@ -135,9 +135,6 @@ class ShrunkQuadratic(ClassifierMixin, BaseEstimator):
         self.shrinkage = shrinkage
 
     def fit(self, X: NDArray, z: NDArray) -> ShrunkQuadratic:
-        from scipy.linalg import eigh
-        from sklearn.covariance import empirical_covariance, shrunk_covariance
-
         self.classes_, codes = np.unique(z, return_inverse=True)
         parts = [X[codes == k] for k in range(len(self.classes_))]
         self._priors = np.bincount(codes) / len(codes)
@@ -146,8 +143,6 @@ class ShrunkQuadratic(ClassifierMixin, BaseEstimator):
         return self
 
     def predict_proba(self, X: NDArray) -> NDArray[np.float64]:
-        from scipy.special import softmax
-
         densities = [
             (((X - mean) @ (axes * sizes**-0.5)) ** 2).sum(axis=1) + np.log(sizes).sum()
             for mean, (sizes, axes) in zip(self._means, self._laws, strict=True)
@@ -158,17 +153,14 @@ class ShrunkQuadratic(ClassifierMixin, BaseEstimator):
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
 
-def _quadratic(X: NDArray, z: NDArray, seed: int) -> Any:
+def _quadratic(X: NDArray, z: NDArray, seed: int) -> Classifier:
     """Affine invariant quadratic discriminant analysis: it whitens the rows first.
 
     Rows x and A x + b (A invertible) get the same answers, so an eraser cannot look better by the axes and scales of
     its output. The covariance of a class is shrunk towards that of all rows; held-out rows choose by how much.
     """
-    from sklearn.model_selection import train_test_split
-    from sklearn.pipeline import make_pipeline
-
-    whitener = _Whitener().fit(X.astype(np.float64))
-    rows, best, counts = whitener.transform(X.astype(np.float64)), _SHRINKAGES[-1], np.bincount(z)
+    whiten = _whitening(X.astype(np.float64))
+    rows, best, counts = whiten(X), _SHRINKAGES[-1], np.bincount(z)
     if counts.min() >= _FEWEST_TO_CHOOSE:
         learn, watch, z_learn, z_watch = train_test_split(rows, z, test_size=0.2, stratify=z, random_state=seed)
 
@@ -177,75 +169,52 @@ def _quadratic(X: NDArray, z: NDArray, seed: int) -> Any:
             return float(np.mean([np.mean(answer[z_watch == k] == k) for k in range(len(counts))]))
 
         best = max(_SHRINKAGES, key=balanced)
-    return make_pipeline(whitener, ShrunkQuadratic(best).fit(rows, z))
+    return make_pipeline(FunctionTransformer(whiten), ShrunkQuadratic(best).fit(rows, z))
 
 
-class _Polar:
-    """Rows as direction and logarithm of length, all columns of about unit variance."""
+def _polar(rows: NDArray) -> Callable[[NDArray], NDArray]:
+    """A map to direction and logarithm of length, all columns of about unit variance."""
 
-    def fit(self, rows: NDArray, z: LabelsLike = None) -> _Polar:
-        length = np.log(self._length(rows))
-        self.mean, self.std = float(length.mean()), max(float(length.std()), 1e-6)
-        return self
-
-    def transform(self, rows: NDArray) -> NDArray[np.float32]:
-        length = self._length(rows)
-        return np.hstack([rows / length, (np.log(length) - self.mean) / self.std]).astype(np.float32)
-
-    @staticmethod
-    def _length(rows: NDArray) -> NDArray:
+    def length(rows: NDArray) -> NDArray:
         return np.maximum(np.linalg.norm(rows, axis=1, keepdims=True) / np.sqrt(rows.shape[1]), 1e-30)
 
+    logs = np.log(length(rows))
+    mean, std = float(logs.mean()), max(float(logs.std()), 1e-6)
+    return lambda x: np.hstack([x / length(x), (np.log(length(x)) - mean) / std]).astype(np.float32)
 
-def _neighbours(X: NDArray, z: NDArray, seed: int) -> Any:
+
+def _neighbours(X: NDArray, z: NDArray, seed: int) -> Classifier:
     """Nearest neighbours in direction and length.
 
     Among many columns the nearest rows are the short ones, whatever their direction. An eraser whose rows differ much
     in length would hide their classes behind that.
     """
-    from sklearn.neighbors import KNeighborsClassifier
-    from sklearn.pipeline import make_pipeline
-
     nearest = KNeighborsClassifier(n_neighbors=max(1, min(25, len(X) // 20)), algorithm="brute")
-    return make_pipeline(_Polar(), nearest).fit(X, z)
+    return make_pipeline(FunctionTransformer(_polar(X)), nearest).fit(X, z)
 
 
-def _kernel(X: NDArray, z: NDArray, seed: int) -> Any:
-    from sklearn.calibration import CalibratedClassifierCV
-    from sklearn.kernel_approximation import Nystroem
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-    from sklearn.svm import LinearSVC
-
-    landmarks = Nystroem(gamma=0.5 / X.shape[1], n_components=min(_LANDMARKS, len(X)), random_state=seed)
+def _kernel(X: NDArray, z: NDArray, seed: int) -> Classifier:
+    landmarks = Nystroem(gamma=0.5 / X.shape[1], n_components=min(500, len(X)), random_state=seed)
     machine = LinearSVC(C=1e-3, dual=False, random_state=seed)
     # Calibrated to probabilities on rows that the machine has not learned from.
     return make_pipeline(landmarks, StandardScaler(), CalibratedClassifierCV(machine, cv=2, ensemble=False)).fit(X, z)
 
 
-def _boosting(X: NDArray, z: NDArray, seed: int) -> Any:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
+def _boosting(X: NDArray, z: NDArray, seed: int) -> Classifier:
     # A tenth of the columns at each split: as good as all of them on rotated embeddings, and several times as fast.
+    share = max(0.1, min(1.0, 20 / X.shape[1]))
     model = HistGradientBoostingClassifier(
-        max_iter=100, learning_rate=0.1, max_leaf_nodes=15, max_features=max(0.1, min(1.0, 20 / X.shape[1])),
-        early_stopping=False, random_state=seed,
-    )  # fmt: skip
+        max_leaf_nodes=15, max_features=share, early_stopping=False, random_state=seed
+    )
     return model.fit(X, z)
 
 
-def _paper_network(X: NDArray, z: NDArray, seed: int) -> Any:
-    from sklearn.neural_network import MLPClassifier
-
+def _paper_network(X: NDArray, z: NDArray, seed: int) -> Classifier:
     enough = bool(np.bincount(z).min() >= 10)
     return MLPClassifier(max_iter=20, early_stopping=enough, random_state=seed).fit(X, z)
 
 
-def _wide_network(X: NDArray, z: NDArray, seed: int) -> Any:
-    from sklearn.neural_network import MLPClassifier
-
-    from mute.flow.routing import fit_network
-
+def _wide_network(X: NDArray, z: NDArray, seed: int) -> Classifier:
     tried = []
     for penalty in _WIDE_PENALTIES:
         network = MLPClassifier((512, 512), alpha=penalty, batch_size=min(512, len(X)), random_state=seed)
@@ -253,34 +222,26 @@ def _wide_network(X: NDArray, z: NDArray, seed: int) -> Any:
     return min(tried, key=lambda pair: pair[0])[1]
 
 
-_TRAINERS = {
-    "logistic": _logistic,
-    "quadratic": _quadratic,
-    "neighbours": _neighbours,
-    "kernel": _kernel,
-    "boosting": _boosting,
-    "network": _paper_network,
-    "wide network": _wide_network,
-}
-PANEL: dict[str, Adversary] = {name: Adversary(name, train) for name, train in _TRAINERS.items()}
+_MEMBERS = (
+    Adversary("logistic", _logistic),
+    Adversary("quadratic", _quadratic),
+    Adversary("neighbours", _neighbours),
+    Adversary("kernel", _kernel),
+    Adversary("boosting", _boosting),
+    Adversary("network", _paper_network),
+    Adversary("wide network", _wide_network),
+)
+PANEL = {adversary.name: adversary for adversary in _MEMBERS}
 
 
-def _cautious(X: NDArray, z: NDArray, seed: int) -> Any:
+def _cautious(X: NDArray, z: NDArray, seed: int) -> Classifier:
     """Whichever of the class shares, a linear model and a network does best on held-out rows."""
-    from sklearn.dummy import DummyClassifier
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import log_loss
-    from sklearn.model_selection import train_test_split
-    from sklearn.neural_network import MLPClassifier
-
-    from mute.flow.routing import fit_network
-
-    shares = DummyClassifier(strategy="prior").fit(X, z)
     if np.bincount(z).min() < 30:
         return LogisticRegression(C=1e-3).fit(X, z)
     learn, watch, z_learn, z_watch = train_test_split(X, z, test_size=0.2, stratify=z, random_state=seed)
     network = MLPClassifier(alpha=1e-2, random_state=seed)
     fit_network(network, learn, z_learn, epochs=3, steps=50)
+    shares = DummyClassifier(strategy="prior").fit(X, z)
     models = [shares, LogisticRegression(C=1e-2, max_iter=300, tol=1e-3).fit(learn, z_learn), network]
     return min(models, key=lambda model: log_loss(z_watch, model.predict_proba(watch)))
 
@@ -289,7 +250,7 @@ def _cautious(X: NDArray, z: NDArray, seed: int) -> Any:
 CODER = Adversary("cautious network", _cautious)
 
 
-def panel_of(names: Any) -> list[Adversary]:
+def panel_of(names: str | Sequence[str]) -> list[Adversary]:
     """The adversaries of these names; all for "all"."""
     if isinstance(names, str):
         names = list(PANEL) if names == "all" else [names]

@@ -3,44 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from mute.errors import MuteError
+from mute.evaluation import privacy, utility
 from mute.evaluation.adversaries import PANEL, Adversary, Features, attack, panel_of
 from mute.evaluation.counterfactuals import can_judge, counterfactual_quality
 from mute.evaluation.fairness import fairness, trivial
 from mute.evaluation.picture import leak_by_layer, map_of
-from mute.evaluation.privacy import (
-    Attack,
-    entropy_bits,
-    information_bound,
-    leak_by_rows,
-    mmd,
-    noise_floor,
-    null_of_the_strongest,
-    online_code,
-    read,
-    read_on_training_rows,
-)
-from mute.evaluation.report import Leak, Privacy, Report, TaskOutcome, Verdict
+from mute.evaluation.report import Leak, Report, TaskOutcome, Verdict
 from mute.evaluation.rows import Rows
-from mute.evaluation.utility import (
-    Utility,
-    erasure_floor,
-    neighbourhood_overlap,
-    paper_mse,
-    reconstruction,
-    round_trip,
-    similarity_correlation,
-)
 from mute.rows.threads import single_threaded_blas
-from mute.typing import Json, LabelsLike, Method, RowsLike
+from mute.typing import Json, LabelsLike, Method, RowsLike, Setting
 
 __all__ = ["audit", "judges_of"]
 
+# What each step of the audit takes, roughly: adversaries that take longer than the others, and all other steps.
+_COSTS = {"wide network": 12.0, "boosting": 3.0}
 # A leak counts when luck makes the strongest adversary this good less often than once in a thousand times.
 _SIGNIFICANCE = 1e-3
 # "Not erased": an adversary reads at least this share of what it read before, on training rows too.
@@ -55,15 +36,15 @@ def audit(
     z: LabelsLike,
     *,
     task: LabelsLike = None,
-    fit_rows: tuple[Any, ...] | None = None,
+    fit_rows: tuple[RowsLike, ...] | None = None,
     oracle: bool | None = None,
-    adversaries: Any = "all",
+    adversaries: str | Sequence[str] = "all",
     scale_features: bool = True,
     max_leak: float = 0.02,
     most_rows: int = 20_000,
-    words: Any = None,
-    pairs: Any = None,
-    truth: tuple[Any, ...] | None = None,
+    words: Sequence[str] | None = None,
+    pairs: Sequence[tuple[str, str, float]] | None = None,
+    truth: tuple[RowsLike, LabelsLike, RowsLike] | None = None,
     random_state: int = 0,
     progress: Callable[[str, float], None] | None = None,
 ) -> Report:
@@ -134,12 +115,13 @@ def audit(
     panel = judges_of(adversaries, max_leak)
     rows = Rows(eraser, X, z, task, fit_rows, oracle, most_rows, rng)
     known = rows.truth(truth)
+    if words is not None and len(words) != rows.n_given:
+        raise MuteError(f"there are {len(words)} words for {rows.n_given} rows; give one word for each row")
     steps = _Steps(progress, panel, rows)
     with single_threaded_blas():  # most of it is small products
         attacks = _attacks(panel, rows, scale_features, rng, steps)
-        privacy = _privacy(attacks, rows, rng, steps)
-        verdict = _verdict(privacy, max_leak)
-        utility = _utility(rows, words, pairs, rng, steps)
+        read = privacy.measure(attacks, rows, rng, steps)
+        kept = utility.measure(rows, words, pairs, rng, steps)
         downstream = _task(rows, rng, steps)
         moves = None
         if rows.subject.can("counterfactual") and can_judge(rows.z_test):
@@ -152,22 +134,13 @@ def audit(
         picture = map_of(rows, rng)
         layers = leak_by_layer(rows, rng)
     steps.done()
-    return Report(
-        decision=verdict,
-        privacy=privacy,
-        utility=utility,
-        task=downstream,
-        counterfactuals=moves,
-        routing=_routing(eraser),
-        diagnostics=_diagnostics(eraser),
-        layers=layers,
-        picture=picture,
-        about=_about(rows, random_state, scale_features, time.perf_counter() - start),
-    )
+    about = _about(rows, random_state, scale_features, time.perf_counter() - start)
+    decision, routing, diagnostics = _verdict(read, max_leak), _routing(eraser), _diagnostics(eraser)
+    return Report(decision, read, kept, downstream, moves, routing, diagnostics, layers, picture, about)
 
 
-def judges_of(adversaries: Any = "all", max_leak: float = 0.02, **_: Any) -> list[Adversary]:
-    """The panel that these options of `audit` ask for; options that no audit takes are refused."""
+def judges_of(adversaries: str | Sequence[str] = "all", max_leak: float = 0.02, **_: Setting) -> list[Adversary]:
+    """The panel that these options of `audit` ask for, checked before any work."""
     if not 0 <= max_leak < 1:
         raise MuteError(f"max_leak must lie between 0 and 1, not {max_leak!r}; give a budget such as 0.02")
     return panel_of(adversaries)
@@ -177,13 +150,12 @@ class _Steps:
     """Reports how far the audit is, by rough shares of its time."""
 
     def __init__(self, progress: Callable[[str, float], None] | None, panel: list[Adversary], rows: Rows) -> None:
-        self.progress = progress
-        self.cost, self.now, self.last = {"wide network": 12.0, "boosting": 3.0}, 0.0, 0.0
-        self.total = sum(self.cost.get(a.name, 1.0) for a in panel) * (2 + (rows.seen is not None)) + 20.0
+        self.progress, self.now, self.last = progress, 0.0, 0.0
+        self.total = sum(_COSTS.get(a.name, 1.0) for a in panel) * (2 + (rows.seen is not None)) + 20.0
 
     def __call__(self, name: str, adversary: str | None = None) -> None:
         self.now += self.last
-        self.last = self.cost.get(adversary, 1.0) if adversary else 2.5
+        self.last = _COSTS.get(adversary, 1.0) if adversary else 2.5
         if self.progress is not None:
             self.progress(name, min(self.now / self.total, 1.0))
 
@@ -194,64 +166,32 @@ class _Steps:
 
 def _attacks(
     panel: list[Adversary], rows: Rows, scale_features: bool, rng: np.random.Generator, steps: _Steps
-) -> list[Attack]:
-    sets = {"fresh": (rows.Q_learn, rows.z_learn, rows.Q_test), "before": (rows.X_learn, rows.z_learn, rows.X_test)}
+) -> list[privacy.Attack]:
+    sets = {
+        "fresh": (rows.Q_learn, rows.z_learn, rows.Q_test, rows.z_test),
+        "before": (rows.X_learn, rows.z_learn, rows.X_test, rows.z_test),
+    }
     if rows.seen is not None:
-        sets["paper"] = rows.seen.Q, rows.seen.z, rows.Q_test
+        sets["paper"] = rows.seen.Q, rows.seen.z, rows.Q_test, rows.z_test
     found = []
-    for protocol, (learn, z_learn, test) in sets.items():
+    for protocol, parts in sets.items():
         for adversary in panel:
             steps(f"{adversary.name} ({protocol})", adversary.name)
-            rest = rows.z_test, rows.n_classes, rng, scale_features
-            found.append(read(adversary, protocol, learn, z_learn, test, *rest))
+            found.append(privacy.read(adversary, protocol, parts, rows.n_classes, rng, scale_features))
     return found
 
 
-def _privacy(attacks: list[Attack], rows: Rows, rng: np.random.Generator, steps: _Steps) -> Privacy:
-    steps("chance")
-    by_protocol = {p: [a for a in attacks if a.protocol == p] for p in ("before", "paper", "fresh")}
-    by_protocol = {p: tried for p, tried in by_protocol.items() if tried}
-    nulls = {p: null_of_the_strongest(tried, rows.z_test, rng) for p, tried in by_protocol.items()}
-    # The wide network would take minutes to learn again and again.
-    cheap = [a for a in by_protocol["fresh"] if a.adversary != "wide network"] or by_protocol["fresh"]
-    curious = PANEL[max(cheap, key=lambda a: a.balanced_accuracy.value).adversary]
-    steps("leak by rows")
-    curve = leak_by_rows(curious, rows.Q_learn, rows.z_learn, rows.Q_test, rows.z_test, rows.n_classes, rng)
-    steps("description length")
-    codes = {
-        "before": online_code(rows.X_learn, rows.z_learn, rows.n_classes, rng),
-        "fresh": online_code(rows.Q_learn, rows.z_learn, rows.n_classes, rng),
-    }
-    steps("two-sample tests")
-    shares = np.bincount(rows.z_test, minlength=rows.n_classes) / len(rows.z_test)
-    ranked = sorted(attacks, key=lambda a: a.balanced_accuracy.value)[::-1]
-    return Privacy(
-        attacks=tuple(a for p in dict.fromkeys(a.protocol for a in attacks) for a in ranked if a.protocol == p),
-        chance=1 / rows.n_classes,
-        majority=float(shares.max()),
-        entropy=entropy_bits(shares),
-        null={p: float(np.quantile(null, 0.999)) for p, (null, _) in nulls.items()},
-        p_value={p: p_value for p, (_, p_value) in nulls.items()},
-        information={p: information_bound(tried) for p, tried in by_protocol.items()},
-        code=codes,
-        mmd={"before": mmd(rows.X_test, rows.z_test, rng), "fresh": mmd(rows.Q_test, rows.z_test, rng)},
-        curve=(curious.name, tuple(curve)),
-        on_fit_rows=None if rows.seen is None else read_on_training_rows(rows.seen, rows.n_classes, rng),
-        noise_floor=None if rows.seen is None else noise_floor(rows, rows.seen, rng),
-    )
-
-
-def _verdict(privacy: Privacy, max_leak: float) -> Verdict:
+def _verdict(read: privacy.Privacy, max_leak: float) -> Verdict:
     """`erased`, `leaks` or `not erased`, and the leak it rests on."""
-    best: dict[str, Attack] = {}
-    for tried in privacy.attacks:  # the strongest comes first
+    best: dict[str, privacy.Attack] = {}
+    for tried in read.attacks:  # the strongest comes first
         best.setdefault(tried.protocol, tried)
-    above = {protocol: a.balanced_accuracy.value - privacy.chance for protocol, a in best.items()}
+    above = {protocol: a.balanced_accuracy.value - read.chance for protocol, a in best.items()}
     fresh = best["fresh"].balanced_accuracy
-    low, high = fresh.low - privacy.chance, fresh.high - privacy.chance
-    leak = Leak(above["fresh"], low, high, best["fresh"].adversary, privacy.p_value["fresh"])
-    if privacy.on_fit_rows is not None:
-        above[_TRAINING] = privacy.on_fit_rows.value - privacy.chance
+    low, high = fresh.low - read.chance, fresh.high - read.chance
+    leak = Leak(above["fresh"], low, high, best["fresh"].adversary, read.p_value["fresh"])
+    if read.on_fit_rows is not None:
+        above[_TRAINING] = read.on_fit_rows.value - read.chance
     kept = {name: v / max(above["before"], 1e-9) for name, v in above.items() if name != "before"}
     if leak.value <= max_leak or leak.p_value > _SIGNIFICANCE:
         name = "erased"
@@ -262,41 +202,19 @@ def _verdict(privacy: Privacy, max_leak: float) -> Verdict:
     return Verdict(name, leak, max_leak, kept)
 
 
-def _utility(rows: Rows, words: Any, pairs: Any, rng: np.random.Generator, steps: _Steps) -> Utility:
-    steps("reconstruction")
-    readers = reconstruction(rows.Q_learn, rows.X_learn, rows.z_learn, rows.Q_test, rows.X_test, rows.z_test, rng)
-    steps("the paper's error")
-    in_sample = None if rows.seen is None else paper_mse(rows.seen.Q, rows.seen.X)
-    steps("neighbourhoods")
-    floor = back = None
-    as_erased = rows.subject.erased_as(rows.X_test, rows.z_test)
-    if as_erased is not None:
-        floor = erasure_floor(rows.subject.eraser, rows.Q_test, rows.X_test, as_erased)
-        back = round_trip(rows.subject.eraser, rows.Q_test, rows.X_test, as_erased)
-    similarity = None
-    if words is not None and pairs is not None:
-        order = np.concatenate([rows.learn_rows, rows.test_rows])
-        similarity = similarity_correlation(
-            np.concatenate([rows.X_learn, rows.X_test]), np.concatenate([rows.Q_learn, rows.Q_test]),
-            [words[i] for i in order], pairs,
-        )  # fmt: skip
-    neighbours = neighbourhood_overlap(rows.X_test, rows.Q_test, rng)
-    return Utility(readers, in_sample, floor, back, neighbours, similarity)
-
-
 def _task(rows: Rows, rng: np.random.Generator, steps: _Steps) -> TaskOutcome | None:
-    if rows.task_encoder is None or rows.y_learn is None:
+    if rows.task is None:
         return None
     steps("task")
-    labels, classes = rows.task_encoder.as_array(), rows.encoder.as_array()
-    truth, groups = labels[rows.y_test], classes[rows.z_test]
+    labels, y_learn, y_test = rows.task
+    truth, groups = labels[y_test], rows.encoder.as_array()[rows.z_test]
     seed = int(rng.integers(2**31 - 1))
     found = {}
     for name, learn, test in (("before", rows.X_learn, rows.X_test), ("after", rows.Q_learn, rows.Q_test)):
         features = Features(learn, scale_features=False)
-        chances = attack(PANEL["network"], features(learn), rows.y_learn, features(test), len(labels), seed)
+        chances = attack(PANEL["network"], features(learn), y_learn, features(test), len(labels), seed)
         found[name] = fairness(truth, labels[chances.argmax(axis=1)], groups, rng=rng)
-    return TaskOutcome(**found, trivial=trivial(labels[rows.y_learn], truth, groups, rng=rng))
+    return TaskOutcome(**found, trivial=trivial(labels[y_learn], truth, groups, rng=rng))
 
 
 def _about(rows: Rows, seed: int, scale_features: bool, seconds: float) -> Json:

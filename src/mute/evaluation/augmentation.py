@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,16 +13,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from mute.errors import MuteError
+from mute.evaluation.blocks import labels_of
 from mute.evaluation.fairness import Fairness, fairness
 from mute.rows.interrupts import interruptible
-from mute.rows.validation import (
-    LabelEncoder,
-    check_length,
-    check_rows,
-    check_whole_number,
-    label_array,
-    random_state_of,
-)
+from mute.rows.validation import LabelEncoder, check_rows, check_whole_number, label_array, random_state_of
 from mute.typing import Classifier, LabelsLike, Method, RowsLike, Seed
 
 __all__ = ["CounterfactualAugmentation", "augment", "compare_augmentation"]
@@ -79,24 +73,19 @@ def augment(
     rows = np.asarray(X)
     if rows.ndim != 2:
         raise MuteError(f"X must be of shape (n, D), not {rows.shape}; give one row of numbers for each label")
-    groups, labels = label_array(z, "z"), label_array(y, "y")
-    check_length(groups, len(rows), "z")
-    check_length(labels, len(rows), "y")
-    if hasattr(eraser, "classes_"):
-        encoder = LabelEncoder(label_array(eraser.classes_, "classes_").tolist())
-    else:
-        encoder = LabelEncoder.fit(groups)[0]
+    groups, labels = labels_of(z, len(rows), "z"), labels_of(y, len(rows), "y")
+    known = label_array(eraser.classes_, "classes_") if hasattr(eraser, "classes_") else None
+    encoder = LabelEncoder.fit(groups)[0] if known is None else LabelEncoder(known.tolist())
     if len(encoder) < 2:
         raise MuteError(f"z has only the class {encoder.classes[0]!r}; give rows of two classes or more")
     oracle = getattr(eraser, "needs_concept", False) if oracle is None else oracle
     routes = not oracle and hasattr(eraser, "route")
     own = encoder.encode(groups, "z")
     source = encoder.encode(label_array(eraser.route(X), "route"), "route") if routes else own
-    known = {"concept": groups} if oracle else {}
-
+    given = {"concept": groups} if oracle else {}
     names, K = encoder.as_array(), len(encoder)
     targets = [(source + step) % K for step in range(1, K)]
-    twins = [np.asarray(eraser.counterfactual(X, names[target], **known)) for target in targets]
+    twins = [np.asarray(eraser.counterfactual(X, names[target], **given)) for target in targets]
     return (
         np.concatenate([rows, *twins]),
         names[np.concatenate([own, *targets])],
@@ -158,7 +147,7 @@ class CounterfactualAugmentation(MetaEstimatorMixin, ClassifierMixin, BaseEstima
 
     def __init__(
         self,
-        estimator: Method,
+        estimator: Classifier,
         eraser: Method,
         *,
         control: str | None = None,
@@ -175,9 +164,7 @@ class CounterfactualAugmentation(MetaEstimatorMixin, ClassifierMixin, BaseEstima
         """Fit the eraser on rows `X` and their `concept`, then the classifier on the augmented rows and labels `y`."""
         self._check_parameters()
         X = check_rows(self, X, reset=True)
-        labels, groups = label_array(y, "y"), label_array(concept, "concept")
-        check_length(labels, len(X), "y")
-        check_length(groups, len(X), "concept")
+        labels, groups = labels_of(y, len(X), "y"), labels_of(concept, len(X), "concept")
         rng = random_state_of(self.random_state)
 
         eraser = None
@@ -234,7 +221,7 @@ class CounterfactualAugmentation(MetaEstimatorMixin, ClassifierMixin, BaseEstima
 
 
 def compare_augmentation(
-    estimator: Method,
+    estimator: Classifier,
     eraser: Method,
     X: RowsLike,
     z: LabelsLike,
@@ -281,7 +268,7 @@ def _plain(labels: NDArray[np.object_]) -> NDArray:
     return encoder.as_array()[codes]
 
 
-def _seeded(model: Classifier, seed: int) -> Any:
+def _seeded(model: Method | Classifier, seed: int) -> Method | Classifier:
     model = clone(model)
     names = [name for name in model.get_params(deep=True) if name.split("__")[-1] == "random_state"]
     return model.set_params(**dict.fromkeys(names, seed)) if names else model
@@ -289,7 +276,7 @@ def _seeded(model: Classifier, seed: int) -> Any:
 
 def _fit_watched(
     model: Classifier, rows: NDArray, targets: NDArray, origin: NDArray[np.int64], rng: np.random.RandomState
-) -> Any:
+) -> Classifier:
     """Train epoch by epoch and keep the model that does best on original rows without counterfactuals in training.
 
     The rule of MLPClassifier decides when to stop, so that only the rows differ from its own early stopping.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +12,10 @@ from mute.errors import MuteError
 from mute.rows.detect import is_dask
 from mute.rows.matrix import StreamedMatrix
 from mute.rows.memory import release_pages
-from mute.rows.validation import BadRows, check_finite
-from mute.typing import RowsLike
+from mute.rows.validation import BadRows, check_finite, check_length, label_array
+from mute.typing import LabelsLike, RowsLike
 
-__all__ = ["as_rows", "blocks_of", "check_matrix", "gather", "on_disk"]
+__all__ = ["as_rows", "blocks_of", "check_matrix", "gather", "labels_of", "on_disk"]
 
 # The parts in which `mute.estimators.base.digest_of_rows` hashes rows; another size would give another hash.
 _BLOCK = 2048
@@ -27,7 +26,7 @@ def on_disk(X: RowsLike) -> bool:
     return hasattr(X, "row_blocks") and not isinstance(X, np.ndarray)
 
 
-def as_rows(X: RowsLike, name: str, n_rows: int | None = None) -> Any:
+def as_rows(X: RowsLike, name: str, n_rows: int | None = None) -> RowsLike:
     """`X` as an array of numbers of shape (n, D), still mapped, or as a matrix in blocks (an iterator: of `n_rows`)."""
     if on_disk(X):
         return X
@@ -52,6 +51,13 @@ def check_matrix(X: RowsLike, name: str) -> NDArray:
     return array
 
 
+def labels_of(labels: LabelsLike, n_rows: int, name: str) -> NDArray[np.object_]:
+    """One label for each row, of any hashable kind."""
+    array = label_array(labels, name)
+    check_length(array, n_rows, name)
+    return array
+
+
 def blocks_of(X: RowsLike, size: int = _BLOCK) -> Iterator[tuple[int, NDArray]]:
     """Every block with the number of its first row; no more than one block of a mapped file stays in memory."""
     start = 0
@@ -69,14 +75,6 @@ def gather(
     """Go once through all rows, check that they are finite, and take those at `places`, each in ascending order.
 
     With `digest` also hash the rows, as `mute.estimators.base.digest_of_rows` does.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.arange(12.0).reshape(6, 2)
-    >>> (some, last), _ = gather(X, "X", [np.array([0, 3]), np.array([5])])
-    >>> some.tolist(), last.tolist()
-    ([[0.0, 1.0], [6.0, 7.0]], [[10.0, 11.0]])
     """
     bad = BadRows()
     taken = [np.empty((len(rows), X.shape[1]), X.dtype) for rows in places]

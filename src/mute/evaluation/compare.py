@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from mute.errors import MuteError
 from mute.estimators.registry import METHODS, make, method_of
 from mute.evaluation.audit import audit, judges_of
-from mute.evaluation.blocks import check_matrix
+from mute.evaluation.blocks import check_matrix, labels_of
 from mute.evaluation.page import compare_page
 from mute.evaluation.rendering import bullets, deliver
 from mute.evaluation.rows import check_enough_rows, check_task
 from mute.evaluation.wording import comparison_table, kept_of, strongest
 from mute.flow.routing import stratified_sample
-from mute.rows.validation import LabelEncoder, check_classes, check_length, label_array
-from mute.typing import Json, LabelsLike, RowsLike, Setting
+from mute.rows.validation import LabelEncoder, check_classes
+from mute.typing import Array, Json, LabelsLike, Method, RowsLike, Setting
 
 # Share of the bar that a method's fit takes; its audit takes the rest.
 _FIT = 0.5
@@ -30,7 +30,7 @@ _FIT = 0.5
 __all__ = ["Comparison", "compare", "methods_of"]
 
 
-def methods_of(names: Any, *, with_task: bool = True) -> list[str]:
+def methods_of(names: str | Sequence[str], *, with_task: bool) -> list[str]:
     """The methods of these names; "all" are all methods, those that learn from task labels only `with_task`."""
     if isinstance(names, str) and names == "all":
         return [name for name, method in METHODS.items() if with_task or not method.task]
@@ -105,7 +105,7 @@ def compare(
     z: LabelsLike,
     *,
     task: LabelsLike = None,
-    methods: Any = "all",
+    methods: str | Sequence[str] = "all",
     fit_share: float = 0.5,
     folder: str | Path | None = None,
     random_state: int = 0,
@@ -160,22 +160,23 @@ def compare(
     names = methods_of(methods, with_task=task is not None)
     for name in names:
         make(name)  # a preset that does not exist is an error here
+    inspect.signature(audit).bind(None, X, z, **options)  # an option that no audit takes is an error here
     judges_of(**options)
     X = check_matrix(X, "X")
-    labels = label_array(z, "z")
-    check_length(labels, len(X), "z")
+    labels = labels_of(z, len(X), "z")
     if not 0 < fit_share < 1:
         raise MuteError(f"fit_share must lie between 0 and 1, not {fit_share!r}")
     encoder, codes = LabelEncoder.fit(labels)
     check_classes(encoder, np.bincount(codes))
-    tasks = None if task is None else label_array(task, "task")
-    if tasks is not None:
-        check_length(tasks, len(X), "task")
+    tasks = None
+    if task is not None:
+        tasks = labels_of(task, len(X), "task")
         check_task(LabelEncoder.fit(tasks)[0])
     fit = np.zeros(len(X), bool)
     fit[stratified_sample(codes, int(fit_share * len(X)), np.random.default_rng(random_state))] = True
     _check_parts(encoder, codes, tasks, fit)
     X_fit, z_fit, X_new, z_new = X[fit], labels[fit], X[~fit], labels[~fit]
+    y_fit, y_new = (None, None) if tasks is None else (tasks[fit], tasks[~fit])
     out = Comparison()
     for i, name in enumerate(names):
 
@@ -187,16 +188,16 @@ def compare(
         if folder is not None:
             print_ = _fingerprint(name, X, labels, tasks, fit_share, random_state, options)
             kept = Path(folder) / f"{name.replace(':', '-')}-{print_}.json"
-            if kept.exists():
-                out.reports[name] = json.loads(kept.read_text())
-                continue
+        if kept is not None and kept.exists():
+            out.reports[name] = json.loads(kept.read_text())
+            continue
         step("fit", 0.0)
         try:
             start = time.perf_counter()
-            eraser = _fitted(name, X_fit, z_fit, None if tasks is None else tasks[fit], random_state, step)
+            eraser = _fitted(name, X_fit, z_fit, y_fit, random_state, step)
             seconds = time.perf_counter() - start
             report = audit(
-                eraser, X_new, z_new, task=None if tasks is None else tasks[~fit], fit_rows=(X_fit, z_fit),
+                eraser, X_new, z_new, task=y_new, fit_rows=(X_fit, z_fit),
                 random_state=random_state, progress=lambda what, done: step(what, _FIT + (1 - _FIT) * done), **options,
             ).to_dict()  # fmt: skip
         except Exception as error:  # one method's failure must not lose the others
@@ -210,7 +211,7 @@ def compare(
     return out
 
 
-def _check_parts(encoder: LabelEncoder, codes: Any, tasks: Any, fit: Any) -> None:
+def _check_parts(encoder: LabelEncoder, codes: Array, tasks: Array | None, fit: Array) -> None:
     """Refuse a split with a part that no method can use."""
     counts = np.bincount(codes[fit], minlength=len(encoder))
     if counts.min() < 2:
@@ -221,9 +222,7 @@ def _check_parts(encoder: LabelEncoder, codes: Any, tasks: Any, fit: Any) -> Non
         check_task(LabelEncoder.fit(tasks[~fit])[0], " among the rows to be judged on")
 
 
-def _fitted(
-    name: str, X: RowsLike, z: LabelsLike, task: LabelsLike, seed: int, step: Callable[[str, float], None]
-) -> Any:
+def _fitted(name: str, X: Array, z: Array, task: Array | None, seed: int, step: Callable[[str, float], None]) -> Method:
     eraser = make(name, random_state=seed)
     if hasattr(eraser, "set_callbacks"):
         eraser.set_callbacks(lambda what, done, total: step(f"fit, {what} {done}", _FIT * done / total))
@@ -231,7 +230,7 @@ def _fitted(
     return eraser.set_callbacks() if hasattr(eraser, "set_callbacks") else eraser
 
 
-def _fingerprint(name: str, X: RowsLike, labels: LabelsLike, tasks: Any, *rest: Any) -> str:
+def _fingerprint(name: str, X: Array, labels: Array, tasks: Array | None, *rest: Setting) -> str:
     import mute
     from mute.estimators.base import digest_of_rows
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import pairwise_distances_argmin_min
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from mute.errors import MuteError
 from mute.evaluation.adversaries import training
-from mute.evaluation.estimates import Estimate, bootstrap
-from mute.typing import Label, Method
+from mute.evaluation.estimates import Estimate, bootstrap, bootstrap_mean, cosines
+from mute.typing import Classifier, Label, Method
 
 __all__ = ["Move", "can_judge", "counterfactual_quality"]
-
-# A function of rows, source and target to their counterfactuals.
-MoveRows = Callable[[NDArray, int, int], NDArray]
 
 # Rows of each class in one move: 600 of each test the classifier that separates them, a standard error of 0.014.
 _MOST_ROWS = 2000
@@ -33,34 +34,20 @@ _NEAR_ENOUGH = 0.95
 
 @dataclass(frozen=True)
 class Move:
-    """Counterfactuals of unseen rows from one class to another.
+    """Counterfactuals of `n_rows` unseen rows from one class to another.
 
-    Attributes
-    ----------
-    source, target : label
-    n_rows : int
-        Counterfactuals examined.
-    routed, own : Estimate or None, float or None
-        Share of the counterfactuals, and of the target's real rows, that the router takes for the target; None without
-        a router.
-    two_sample : Estimate
-        Balanced accuracy, on held-out rows, of a classifier that separates counterfactuals from real rows of the
-        target: 0.5 is chance.
-    displacement : Estimate
-        Median length of the move, in mean distances of two random rows.
-    translational : float
-        Share of the move that is the same for all rows, |mean move|² / mean |move|²; NaN where nothing moves.
-    plausibility : Estimate
-        Share of the counterfactuals that have a real row of the target as near as 95 % of the target's real rows
-        have: 0.95 is as near as real rows.
-    norm_ratio : float
-        Median norm of the counterfactuals over that of the target's real rows.
-    truth_cosine, truth_distance : Estimate or None
-        Mean cosine and Euclidean distance to true counterfactuals; None where there are none.
+    `routed` and `own` are the shares of the counterfactuals, and of the target's real rows, that the router takes for
+    the target; None without a router. `two_sample` is the balanced accuracy, on held-out rows, of a classifier that
+    separates counterfactuals from real rows of the target: 0.5 is chance. `displacement` is the median length of the
+    move, in mean distances of two random rows. `translational` is the share of the move that is the same for all rows,
+    |mean move|² / mean |move|²; NaN where nothing moves. `plausibility` is the share of the counterfactuals that have a
+    real row of the target as near as 95 % of the target's real rows have: 0.95 is as near as real rows. `norm_ratio` is
+    the median norm of the counterfactuals over that of the target's real rows. `truth_cosine` and `truth_distance` are
+    the mean cosine and Euclidean distance to true counterfactuals; None where there are none.
     """
 
-    source: object
-    target: object
+    source: Label
+    target: Label
     n_rows: int
     routed: Estimate | None
     own: float | None
@@ -77,34 +64,17 @@ def counterfactual_quality(
     eraser: Method,
     X: NDArray,
     z: NDArray,
-    classes: Sequence[Any],
+    classes: Sequence[Label],
     rng: np.random.Generator,
     *,
     oracle: bool = False,
-    truth: tuple[Any, Any, Any] | None = None,
+    truth: tuple[NDArray, NDArray, NDArray] | None = None,
 ) -> tuple[Move, ...]:
-    """Judge the counterfactuals from every class to every other.
+    """Judge the counterfactuals between the largest classes: at most twelve pairs, of classes with 40 rows or more.
 
-    Parameters
-    ----------
-    eraser : object
-        With ``counterfactual(X, label)``; `route` is used where there is a `router_`.
-    X, z : arrays of shapes (n, D) and (n,)
-        Unseen rows and the codes of their classes.
-    classes : sequence of K labels
-        The user's labels, in the order of the codes in `z`.
-    rng : numpy Generator
-        Source of all random choices.
-    oracle : bool
-        Move the rows with true labels, in place of the router.
-    truth : tuple of three arrays, optional
-        True counterfactuals: the rows of `X` that have one (a mask or m indices), the codes of their targets
-        (shape (m,)) and the embeddings (shape (m, D)).
-
-    Returns
-    -------
-    tuple of Move
-        For at most twelve pairs of the largest classes; classes of fewer than 40 rows are left out.
+    `X` (n, D) and `z` (n,) are unseen rows and the codes of their classes, of which two are large enough (`can_judge`);
+    `classes` has the user's labels in the order of the codes. With `oracle` the rows are moved with true labels.
+    `truth` has the m rows of `X` with a true counterfactual, the codes of their targets, and the embeddings (m, D).
 
     Notes
     -----
@@ -112,24 +82,50 @@ def counterfactual_quality(
     do not say that each row kept what is its own. A map that swaps rows at random would pass; `displacement` and the
     reconstruction of erased rows detect it.
     """
-    if not callable(getattr(eraser, "counterfactual", None)):
-        raise MuteError(f"{type(eraser).__name__} has no method counterfactual(X, target); give an eraser that has one")
-    if len(z) != len(X):
-        raise MuteError(f"z has {len(z)} classes for {len(X)} rows; give one for each row")
-    counts = np.bincount(z, minlength=len(classes))
-    if len(counts) > len(classes):
-        raise MuteError(f"z has the class {z.max()}, but there are {len(classes)} labels; give a label for each class")
-    known = None if truth is None else _Truth.of(truth, X)
-
-    def change(rows: NDArray, source: int, target: int) -> NDArray:
-        labels = {"concept": [classes[source]] * len(rows)} if oracle else {}
-        return np.asarray(eraser.counterfactual(X[rows], classes[target], **labels))
-
     unit = _typical_distance(X, rng)
-    return tuple(
-        _judge(eraser, change, X, z, pair, (classes[pair[0]], classes[pair[1]]), unit, known, rng)
-        for pair in _pairs(counts, classes)
-    )
+
+    def moved(rows: NDArray, source: int, target: int) -> NDArray[np.float64]:
+        labels = {"concept": [classes[source]] * len(rows)} if oracle else {}
+        return np.asarray(eraser.counterfactual(X[rows], classes[target], **labels)).astype(np.float64)
+
+    def compared(source: int, target: int) -> tuple[Estimate | None, Estimate | None]:
+        """Mean cosine and distance between what the eraser makes and the truth."""
+        if truth is None:
+            return None, None
+        rows, targets, embeddings = truth
+        mine = np.flatnonzero((z[rows] == source) & (targets == target))[:_MOST_ROWS]
+        if not len(mine):
+            return None, None
+        made, true = moved(rows[mine], source, target), embeddings[mine].astype(np.float64)
+        return bootstrap_mean(cosines(made, true), rng), bootstrap_mean(np.linalg.norm(made - true, axis=1), rng)
+
+    def judged(source: int, target: int) -> Move:
+        rows, goals = (rng.permutation(np.flatnonzero(z == k))[:_MOST_ROWS] for k in (source, target))
+        made, real = moved(rows, source, target), X[goals].astype(np.float64)
+        move = made - X[rows]
+        lengths = np.linalg.norm(move, axis=1)
+        travelled = (lengths**2).mean()
+        routed, own = None, None
+        if getattr(eraser, "router_", None) is not None:
+            routed = bootstrap_mean(_routed_to(eraser, made, classes[target]), rng)
+            own = float(_routed_to(eraser, real, classes[target]).mean())
+        cosine, distance = compared(source, target)
+        return Move(
+            source=classes[source],
+            target=classes[target],
+            n_rows=len(rows),
+            routed=routed,
+            own=own,
+            two_sample=_tell_apart(made, real, rng),
+            displacement=bootstrap(lambda drawn: float(np.median(lengths[drawn]) / unit), len(rows), rng),
+            translational=float((move.mean(axis=0) ** 2).sum() / travelled) if travelled > 0 else float("nan"),
+            plausibility=_plausibility(made, real, rng),
+            norm_ratio=float(np.median(np.linalg.norm(made, axis=1)) / np.median(np.linalg.norm(real, axis=1))),
+            truth_cosine=cosine,
+            truth_distance=distance,
+        )
+
+    return tuple(judged(*pair) for pair in _pairs(np.bincount(z, minlength=len(classes))))
 
 
 def can_judge(z: NDArray) -> bool:
@@ -137,54 +133,11 @@ def can_judge(z: NDArray) -> bool:
     return bool((np.bincount(z) >= _FEWEST_ROWS).sum() >= 2)
 
 
-def _pairs(counts: NDArray, classes: Sequence[Any]) -> list[tuple[int, int]]:
+def _pairs(counts: NDArray) -> list[tuple[int, int]]:
     """The moves to judge: those with most rows in the smaller of their classes, in the order of the classes."""
     enough = np.flatnonzero(counts >= _FEWEST_ROWS).tolist()
-    if len(enough) < 2:
-        sizes = ", ".join(f"{label!r}: {n}" for label, n in zip(classes[:20], counts, strict=False))
-        raise MuteError(
-            f"counterfactuals need two classes of at least {_FEWEST_ROWS} rows each, and the rows given have {sizes}; "
-            "give more rows"
-        )
     pairs = [(i, j) for i in enough for j in enough if i != j]
     return sorted(sorted(pairs, key=lambda pair: -min(counts[list(pair)]))[:_MOST_MOVES])
-
-
-def _judge(
-    eraser: Method,
-    change: MoveRows,
-    X: NDArray,
-    z: NDArray,
-    pair: tuple[int, int],
-    labels: tuple[Any, Any],
-    unit: float,
-    truth: _Truth | None,
-    rng: np.random.Generator,
-) -> Move:
-    rows, goals = (rng.permutation(np.flatnonzero(z == k))[:_MOST_ROWS] for k in pair)
-    made, real = change(rows, *pair).astype(np.float64), X[goals].astype(np.float64)
-    move = made - X[rows]
-    lengths = np.linalg.norm(move, axis=1)
-    travelled = (lengths**2).mean()
-    routed, own = None, None
-    if getattr(eraser, "router_", None) is not None:
-        routed = _mean(_routed_to(eraser, made, labels[1]), rng)
-        own = float(_routed_to(eraser, real, labels[1]).mean())
-    cosine, distance = (None, None) if truth is None else truth.compare(change, z, pair, rng)
-    return Move(
-        source=labels[0],
-        target=labels[1],
-        n_rows=len(rows),
-        routed=routed,
-        own=own,
-        two_sample=_tell_apart(made, real, rng),
-        displacement=bootstrap(lambda drawn: float(np.median(lengths[drawn]) / unit), len(rows), rng),
-        translational=float((move.mean(axis=0) ** 2).sum() / travelled) if travelled > 0 else float("nan"),
-        plausibility=_plausibility(made, real, rng),
-        norm_ratio=float(np.median(np.linalg.norm(made, axis=1)) / np.median(np.linalg.norm(real, axis=1))),
-        truth_cosine=cosine,
-        truth_distance=distance,
-    )
 
 
 def _routed_to(eraser: Method, rows: NDArray, label: Label) -> NDArray[np.bool_]:
@@ -198,12 +151,6 @@ def _tell_apart(made: NDArray, real: NDArray, rng: np.random.Generator) -> Estim
     A logistic model sees shifts, a quadratic one covariances, boosted trees the shape of single columns and of the
     squared norm. Other rows choose among them: the best of three on the test rows would lie above one half by chance.
     """
-    from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
     n = min(len(made), len(real))
     ends = [0, int(_LEARN * n), int((_LEARN + _CHOOSE) * n), n]
     parts = []
@@ -211,33 +158,25 @@ def _tell_apart(made: NDArray, real: NDArray, rng: np.random.Generator) -> Estim
         rows = np.concatenate([made[start:end], real[start:end]])
         parts.append((np.column_stack([rows, (rows**2).mean(axis=1)]), np.repeat([1, 0], end - start)))
     learn, choose, test = parts
-    classifiers: list[Any] = [
-        make_pipeline(StandardScaler(), LogisticRegression(C=0.1)),
-        HistGradientBoostingClassifier(
-            max_iter=40,
-            max_leaf_nodes=8,
-            learning_rate=0.15,
-            max_features=0.3,
-            early_stopping=False,
-            random_state=int(rng.integers(2**31 - 1)),
-        ),
-    ]
+    boosting = HistGradientBoostingClassifier(
+        max_iter=40, max_leaf_nodes=8, learning_rate=0.15, max_features=0.3, early_stopping=False,
+        random_state=int(rng.integers(2**31 - 1)),
+    )  # fmt: skip
+    classifiers: list[Classifier] = [make_pipeline(StandardScaler(), LogisticRegression(C=0.1)), boosting]
     if ends[1] >= _ROWS_PER_COLUMN * learn[0].shape[1]:
         # A hundredth of each column's variance keeps directions that no row varies in from deciding alone.
         classifiers.append(make_pipeline(StandardScaler(), QuadraticDiscriminantAnalysis(reg_param=0.01)))
     with training():
         best = max((c.fit(*learn) for c in classifiers), key=lambda c: c.score(*choose))
     right = best.predict(test[0]) == test[1]
-    return bootstrap(lambda rows: float(right[rows].mean()), len(right), rng, groups=test[1])
+    return bootstrap_mean(right, rng, groups=test[1])
 
 
 def _plausibility(made: NDArray, real: NDArray, rng: np.random.Generator) -> Estimate:
-    from sklearn.metrics import pairwise_distances_argmin_min
-
     reference, held_back = np.array_split(real, 2)
     _, usual = pairwise_distances_argmin_min(held_back, reference)
     _, found = pairwise_distances_argmin_min(made, reference)
-    return _mean(found <= np.quantile(usual, _NEAR_ENOUGH), rng)
+    return bootstrap_mean(found <= np.quantile(usual, _NEAR_ENOUGH), rng)
 
 
 def _typical_distance(X: NDArray, rng: np.random.Generator) -> float:
@@ -245,43 +184,3 @@ def _typical_distance(X: NDArray, rng: np.random.Generator) -> float:
     first, second = (rng.integers(len(X), size=_MOST_ROWS) for _ in range(2))
     apart = first != second
     return float(np.linalg.norm(X[first[apart]].astype(np.float64) - X[second[apart]], axis=1).mean())
-
-
-def _mean(values: NDArray, rng: np.random.Generator) -> Estimate:
-    return bootstrap(lambda rows: float(values[rows].mean()), len(values), rng)
-
-
-@dataclass(frozen=True, eq=False)
-class _Truth:
-    """True counterfactuals: rows of X, the codes of their targets, and the embeddings."""
-
-    rows: NDArray[np.intp]
-    targets: NDArray[np.integer]
-    embeddings: NDArray
-
-    @classmethod
-    def of(cls, given: tuple[Any, Any, Any], X: NDArray) -> _Truth:
-        rows, targets, embeddings = (np.asarray(part) for part in given)
-        if rows.dtype == bool:
-            if len(rows) != len(X):
-                raise MuteError(f"the mask of truth has {len(rows)} entries for {len(X)} rows; give one for each row")
-            rows = np.flatnonzero(rows)
-        if targets.shape != rows.shape or embeddings.shape != (len(rows), X.shape[1]):
-            raise MuteError(
-                f"truth has {len(rows)} rows, targets of shape {targets.shape} and embeddings of shape "
-                f"{embeddings.shape}; give one target and one row of {X.shape[1]} columns for each"
-            )
-        return cls(rows, targets, embeddings)
-
-    def compare(
-        self, change: MoveRows, z: NDArray, pair: tuple[int, int], rng: np.random.Generator
-    ) -> tuple[Estimate | None, Estimate | None]:
-        """Mean cosine and distance between what the eraser makes and the truth, for one move."""
-        mine = np.flatnonzero((z[self.rows] == pair[0]) & (self.targets == pair[1]))[:_MOST_ROWS]
-        if not len(mine):
-            return None, None
-        made, true = change(self.rows[mine], *pair).astype(np.float64), self.embeddings[mine].astype(np.float64)
-        norms = np.linalg.norm(made, axis=1) * np.linalg.norm(true, axis=1)
-        cosines = (made * true).sum(axis=1) / np.maximum(norms, np.finfo(float).tiny)
-        distances = np.linalg.norm(made - true, axis=1)
-        return _mean(cosines, rng), _mean(distances, rng)

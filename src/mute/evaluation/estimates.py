@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Estimate", "bootstrap"]
+__all__ = ["Estimate", "bootstrap", "bootstrap_mean", "cosines"]
 
 
 @dataclass(frozen=True)
@@ -52,3 +52,14 @@ def bootstrap(
         return Estimate(value)
     low, high = np.quantile(found, [0.025, 0.975])
     return Estimate(value, float(low), float(high))
+
+
+def bootstrap_mean(values: NDArray, rng: np.random.Generator, groups: NDArray | None = None) -> Estimate:
+    """The mean of values, one for each row."""
+    return bootstrap(lambda rows: float(values[rows].mean()), len(values), rng, groups=groups)
+
+
+def cosines(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Cosine of each row of `a` and the same row of `b`; 0 where either is zero."""
+    norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    return (a * b).sum(axis=1) / np.maximum(norms, np.finfo(float).tiny)

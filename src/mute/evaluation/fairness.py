@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
+from mute.evaluation.blocks import labels_of
 from mute.evaluation.estimates import Estimate, bootstrap
-from mute.rows.validation import LabelEncoder, check_length, check_whole_number, label_array
-from mute.typing import LabelsLike
+from mute.rows.validation import LabelEncoder, check_whole_number, label_array
+from mute.typing import Label, LabelsLike
 
 __all__ = ["Fairness", "fairness", "paired_p_value", "trivial"]
 
@@ -61,13 +61,15 @@ class Fairness:
     gap_correlation: Estimate
     equalised_odds: Estimate
     worst_group: Estimate
-    labels: tuple[Any, ...]
-    classes: tuple[Any, ...]
+    labels: tuple[Label, ...]
+    classes: tuple[Label, ...]
     tpr: NDArray[np.float64]
     counts: NDArray[np.int64]
 
 
-def fairness(y: LabelsLike, predicted: Any, z: LabelsLike, *, rng: np.random.Generator, draws: int = 200) -> Fairness:
+def fairness(
+    y: LabelsLike, predicted: LabelsLike, z: LabelsLike, *, rng: np.random.Generator, draws: int = 200
+) -> Fairness:
     """Measure the fairness of predictions towards the classes of a concept.
 
     Parameters
@@ -98,16 +100,13 @@ def fairness(y: LabelsLike, predicted: Any, z: LabelsLike, *, rng: np.random.Gen
         return bootstrap(lambda rows: figure(_table(cells[rows], shape)), len(cells), rng, draws=draws)
 
     table = _table(cells, shape)
-    return Fairness(
-        **{name: estimate(figure) for name, figure in _FIGURES.items()},
-        labels=labels,
-        classes=classes,
-        tpr=_tpr(table),
-        counts=table.sum(axis=2),
-    )
+    figures = {name: estimate(figure) for name, figure in _FIGURES.items()}
+    return Fairness(**figures, labels=labels, classes=classes, tpr=_tpr(table), counts=table.sum(axis=2))
 
 
-def trivial(y_learn: Any, y: LabelsLike, z: LabelsLike, *, rng: np.random.Generator, draws: int = 200) -> Fairness:
+def trivial(
+    y_learn: LabelsLike, y: LabelsLike, z: LabelsLike, *, rng: np.random.Generator, draws: int = 200
+) -> Fairness:
     """The fairness of always predicting the commonest label of `y_learn` (the first of equals).
 
     This predictor has no gaps at all and is useless: read any fair predictor against it.
@@ -119,18 +118,17 @@ def trivial(y_learn: Any, y: LabelsLike, z: LabelsLike, *, rng: np.random.Genera
     >>> found.accuracy.value, found.tpr_rms.value
     (0.5, 0.0)
     """
-    learned = label_array(y_learn, "y_learn")
-    if not len(learned):
+    encoder, codes = LabelEncoder.fit(label_array(y_learn, "y_learn"))
+    if not len(codes):
         raise MuteError("y_learn has no labels; give those of the training rows")
-    encoder, codes = LabelEncoder.fit(learned)
     commonest = encoder.classes[np.bincount(codes).argmax()]
     return fairness(y, [commonest] * len(label_array(y, "y")), z, rng=rng, draws=draws)
 
 
 def paired_p_value(
     y: LabelsLike,
-    first: Any,
-    second: Any,
+    first: LabelsLike,
+    second: LabelsLike,
     z: LabelsLike,
     *,
     rng: np.random.Generator,
@@ -169,29 +167,25 @@ def paired_p_value(
     n = len(cells[0])
     observed = difference(np.arange(n))
     drawn = np.array([difference(rng.integers(n, size=n)) for _ in range(draws)])
-    drawn = drawn[~np.isnan(drawn)]
     if np.isnan(observed):
         return float("nan")
-    as_far = np.abs(drawn - observed) >= abs(observed) - _ROUNDING
-    return float((1 + as_far.sum()) / (1 + len(drawn)))
+    as_far = np.abs(drawn - observed) >= abs(observed) - _ROUNDING  # never true of NaN
+    return float((1 + as_far.sum()) / (1 + (~np.isnan(drawn)).sum()))
 
 
-def _check_draws(rng: Any, draws: Any) -> None:
+def _check_draws(rng: np.random.Generator, draws: int) -> None:
     if not isinstance(rng, np.random.Generator):
         raise MuteError(f"rng must be a numpy Generator such as np.random.default_rng(0), not {rng!r}")
     check_whole_number("draws", draws, 0)
 
 
-def _cells(y: LabelsLike, z: LabelsLike, *predictions: Any) -> tuple[tuple, tuple, list[NDArray[np.int64]]]:
+def _cells(y: LabelsLike, z: LabelsLike, *predictions: LabelsLike) -> tuple[tuple, tuple, list[NDArray[np.int64]]]:
     """Labels, classes and, for each prediction, the cell of the table (K, Y, Y) that every row falls into."""
-    true, groups = label_array(y, "y"), label_array(z, "z")
+    true = label_array(y, "y")
     n = len(true)
     if not n:
         raise MuteError("y has no labels; give at least one test row")
-    check_length(groups, n, "z")
-    guesses = [label_array(p, "predicted") for p in predictions]
-    for guess in guesses:
-        check_length(guess, n, "predicted")
+    groups, guesses = labels_of(z, n, "z"), [labels_of(p, n, "predicted") for p in predictions]
     classes, k = LabelEncoder.fit(groups)
     labels, codes = LabelEncoder.fit(np.concatenate([true, *guesses]))
     own, *others = codes.reshape(-1, n)
@@ -215,11 +209,9 @@ def _gap_correlation(table: NDArray[np.int64]) -> float:
     if np.isnan(rms).all():
         return float("nan")
     pair = int(np.nanargmax(rms))
-    first, second = (side[pair] for side in np.triu_indices(len(table), 1))
-    counts = table.sum(axis=2)
+    one, other = (table.sum(axis=2)[side[pair]] for side in np.triu_indices(len(table), 1))
     known = ~np.isnan(gaps[pair])
-    share = (counts[first] / np.maximum(counts[first] + counts[second], 1))[known]
-    gap = gaps[pair][known]
+    share, gap = (one / np.maximum(one + other, 1))[known], gaps[pair][known]
     if np.ptp(share) < _ROUNDING or np.ptp(gap) < _ROUNDING:
         return float("nan")
     return float(np.corrcoef(share, gap)[0, 1])

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Any
 
-from mute.errors import missing_extra
 from mute.evaluation.wording import kept_of, strongest
 from mute.typing import Foreign, Json, Label, Setting
 
@@ -39,7 +37,7 @@ _READ, _PLANE = "balanced accuracy", "What is kept against what is read"
 _MOST_CELLS = 12
 
 
-def adversary_bars(report: Json) -> Any:
+def adversary_bars(report: Json) -> Foreign:
     """Balanced accuracy of each adversary under each protocol, beside chance and luck."""
     privacy = report["privacy"]
     names = list(dict.fromkeys(a["adversary"] for a in privacy["attacks"]))
@@ -61,7 +59,7 @@ def adversary_bars(report: Json) -> Any:
     return figure
 
 
-def leak_curve(report: Json) -> Any:
+def leak_curve(report: Json) -> Foreign:
     """Balanced accuracy by the number of rows that the adversary learns from."""
     privacy = report["privacy"]
     name, points = privacy["curve"]
@@ -74,9 +72,8 @@ def leak_curve(report: Json) -> Any:
         line={"color": PALETTE[0], "width": 2}, marker_size=7, name=f"{name} adversary",
         hovertemplate="%{x:,} rows: %{y:.1%}<extra></extra>",
     )  # fmt: skip
-    chance = privacy["chance"]
-    _level(figure, chance, "chance", dash="dash")
-    ends = [chance] + [v for e in found for v in e.values() if v is not None]
+    _level(figure, privacy["chance"], "chance", dash="dash")
+    ends = [privacy["chance"]] + [v for e in found for v in e.values() if v is not None]
     figure.update_xaxes(
         title="rows to learn from (each step doubles)", type="log", tickvals=rows, ticktext=[f"{n:,}" for n in rows]
     )
@@ -85,20 +82,20 @@ def leak_curve(report: Json) -> Any:
     return figure
 
 
-def row_map(report: Json) -> Any:
+def row_map(report: Json) -> Foreign:
     """Rows before, after and as counterfactuals, coloured by class."""
     picture, classes = report["picture"], report["about"]["classes"]
     panels = [("before", "classes", "before erasure"), ("after", "classes", "after erasure")]
     if picture["counterfactual"]:
         panels.append(("counterfactual", "targets", "moved to another class"))
-    height = 460 + _legend_room(len(classes))
+    height = 460 + 20 * (len(classes) // 8)  # room for each further line of the legend
     figure = _figure("The rows in two dimensions", height, [title for *_, title in panels], spacing=0.03)
     for column, (name, codes, _) in enumerate(panels, start=1):
         for k, label in enumerate(classes):
             mine = [point for point, code in zip(picture[name], picture[codes], strict=True) if code == k]
             figure.add_scatter(
                 x=[x for x, _ in mine], y=[y for _, y in mine], mode="markers",
-                marker={"color": _colour(k), "symbol": _symbol(k, len(classes)), "size": 5, "opacity": 0.6},
+                marker={**_mark(k), "size": 5, "opacity": 0.6},
                 name=_text(label), legendgroup=str(k), showlegend=column == 1, hoverinfo="name", row=1, col=column,
             )  # fmt: skip
     if len(panels) == 3:
@@ -106,9 +103,9 @@ def row_map(report: Json) -> Any:
         # Counterfactuals live on the axes of the rows before erasure.
         figure.update_xaxes(matches="x", row=1, col=3)
         figure.update_yaxes(matches="y", row=1, col=3)
-    figure.update_xaxes(showticklabels=False, showgrid=False, showline=True, mirror=True)
-    figure.update_yaxes(showticklabels=False, showgrid=False, showline=True, mirror=True)
-    figure.update_xaxes(title="where classes differ most")
+    frame = {"showticklabels": False, "showgrid": False, "showline": True, "mirror": True}
+    figure.update_xaxes(title="where classes differ most", **frame)
+    figure.update_yaxes(**frame)
     figure.update_yaxes(title="largest spread", row=1, col=1)
     figure.update_layout(legend_itemsizing="constant")
     return figure
@@ -121,16 +118,13 @@ def _arrows(picture: Json) -> Json:
     return {
         "x": [v for start, end in ways for v in (start[0], end[0], None)],
         "y": [v for start, end in ways for v in (start[1], end[1], None)],
-        "mode": "lines+markers",
-        "line": {"color": INK, "width": 0.8},
+        "mode": "lines+markers", "line": {"color": INK, "width": 0.8}, "opacity": 0.55,
         "marker": {"symbol": "arrow", "angleref": "previous", "size": [0, 8, 0] * n, "color": INK},
-        "opacity": 0.55,
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
+        "hoverinfo": "skip", "showlegend": False,
+    }  # fmt: skip
 
 
-def layer_curves(report: Json) -> Any:
+def layer_curves(report: Json) -> Foreign:
     """Negentropy of each class, and what the quadratic adversary reads, after each layer."""
     diagnostics, layers = report["diagnostics"], report["layers"]
     curves = [
@@ -143,12 +137,12 @@ def layer_curves(report: Json) -> Any:
     panels += ["what the quadratic adversary reads"] if layers else []
     if not panels:
         return None
-    height = 380 + _legend_room(len(report["about"]["classes"]))
+    height = 380 + 20 * (len(report["about"]["classes"]) // 8)
     figure = _figure("How the iterations erase", height, panels, spacing=0.1)
     for rows, k, curve in curves:
         figure.add_scatter(
             x=list(range(len(curve))), y=curve, mode="lines",
-            line={"color": _colour(k), "width": 2, "dash": "solid" if rows == "train" else "dash"},
+            line={"color": _mark(k)["color"], "width": 2, "dash": "solid" if rows == "train" else "dash"},
             name=_text(diagnostics["classes"][k]), legendgroup=str(k), showlegend=rows == curves[0][0], row=1, col=1,
         )  # fmt: skip
     if curves:
@@ -166,7 +160,7 @@ def layer_curves(report: Json) -> Any:
     return figure
 
 
-def audit_plane(report: Json) -> Any:
+def audit_plane(report: Json) -> Foreign:
     """Rows kept against classes read, before and after."""
     kept, read, before = kept_of(report), _read_of(report, "fresh"), _read_of(report, "before")
     all_kept = {"value": 1.0, "low": None, "high": None}
@@ -180,15 +174,14 @@ def audit_plane(report: Json) -> Any:
     return _plane(figure, [kept], report["privacy"]["chance"])
 
 
-def comparison_plane(reports: dict[str, Json]) -> Any:
+def comparison_plane(reports: dict[str, Json]) -> Foreign:
     """Rows kept against classes read, one point for each method."""
     if not reports:
         return None
     first = next(iter(reports.values()))
     figure = _figure(_PLANE, 420)
     for i, (method, report) in enumerate(reports.items()):
-        mark = {"color": _colour(i), "symbol": SYMBOLS[i // len(PALETTE) % len(SYMBOLS)]}
-        _point(figure, kept_of(report), _read_of(report, "fresh"), _text(method), mark)
+        _point(figure, kept_of(report), _read_of(report, "fresh"), _text(method), _mark(i))
     _level(figure, _read_of(first, "before")["value"], "before", colour=GREY)
     return _plane(figure, [kept_of(r) for r in reports.values()], first["privacy"]["chance"])
 
@@ -200,7 +193,7 @@ def _point(figure: Foreign, kept: Json, read: Json, name: str, mark: Json) -> No
     )  # fmt: skip
 
 
-def _plane(figure: Foreign, kept: Sequence[Json], chance: float) -> Any:
+def _plane(figure: Foreign, kept: Sequence[Json], chance: float) -> Foreign:
     """Axes, chance and the best corner of the plane of what is kept and what is read."""
     least = min([0.0, *(e["value"] for e in kept)])
     _level(figure, chance, "chance", dash="dash")
@@ -219,7 +212,7 @@ def _plane(figure: Foreign, kept: Sequence[Json], chance: float) -> Any:
     return figure
 
 
-def rate_gaps(report: Json) -> Any:
+def rate_gaps(report: Json) -> Foreign:
     """Gap between the classes' true positive rates for each label of the task, before and after."""
     if not report["task"]:
         return None
@@ -250,7 +243,7 @@ def rate_gaps(report: Json) -> Any:
     return figure
 
 
-def _gaps(fairness: Json) -> dict[Any, float]:
+def _gaps(fairness: Json) -> dict[Label, float]:
     """Gap of each label that at least two classes have."""
     two = len(fairness["classes"]) == 2
     out = {}
@@ -261,7 +254,7 @@ def _gaps(fairness: Json) -> dict[Any, float]:
     return out
 
 
-def routing_map(report: Json) -> Any:
+def routing_map(report: Json) -> Foreign:
     """Shares of each class that the router sends to each."""
     if not report["routing"]:
         return None
@@ -280,7 +273,7 @@ def routing_map(report: Json) -> Any:
     return figure
 
 
-def kept_bars(report: Json) -> Any:
+def kept_bars(report: Json) -> Foreign:
     """What can be read back from erased rows, and which neighbours they keep."""
     utility = report["utility"]
     read = [(f"rows, by {r['reader']}", r["r2"]) for r in utility["reconstruction"]]
@@ -302,13 +295,11 @@ def kept_bars(report: Json) -> Any:
     return figure
 
 
-def _figure(title: str, height: int, panels: Sequence[str] = (), spacing: float = 0.0) -> Any:
+def _figure(title: str, height: int, panels: Sequence[str] = (), spacing: float = 0.0) -> Foreign:
     """An empty figure in the one look of all, with a panel beside another for each title in `panels`."""
-    try:
-        from plotly import graph_objects as go  # type: ignore[import-untyped]
-        from plotly.subplots import make_subplots  # type: ignore[import-untyped]
-    except ImportError:
-        raise missing_extra("plotly", "report", "a report with figures") from None
+    from plotly import graph_objects as go  # type: ignore[import-untyped]
+    from plotly.subplots import make_subplots  # type: ignore[import-untyped]
+
     axis = {
         "showgrid": True, "gridcolor": RULE, "linecolor": GREY, "zeroline": False, "automargin": True,
         "ticks": "outside", "ticklen": 5, "tickcolor": "rgba(0,0,0,0)", "title": {"standoff": 8, "font": {"size": 13}},
@@ -332,11 +323,6 @@ def _figure(title: str, height: int, panels: Sequence[str] = (), spacing: float 
     return figure
 
 
-def _legend_room(n_entries: int) -> int:
-    """Height for the second and later lines of a legend."""
-    return 20 * (n_entries // 8)
-
-
 def _level(figure: Foreign, value: float, name: str, colour: str = INK, **options: Setting) -> None:
     """A horizontal line that the legend names with its value."""
     line = {"color": colour, "width": 1.5} | ({"dash": options.pop("dash")} if "dash" in options else {})
@@ -347,27 +333,19 @@ def _whiskers(estimates: Iterable[Json]) -> Json:
     """Error bars of estimates, none where there is no interval."""
     found = list(estimates)
     return {
-        "type": "data",
-        "symmetric": False,
+        "type": "data", "symmetric": False, "thickness": 1.2, "width": 3, "color": INK,
         "array": [None if e["high"] is None else max(0.0, e["high"] - e["value"]) for e in found],
         "arrayminus": [None if e["low"] is None else max(0.0, e["value"] - e["low"]) for e in found],
-        "thickness": 1.2,
-        "width": 3,
-        "color": INK,
-    }
+    }  # fmt: skip
 
 
 def _read_of(report: Json, protocol: str) -> Json:
     return (strongest(report, protocol) or {})["balanced_accuracy"]
 
 
-def _colour(k: int) -> str:
-    return PALETTE[k % len(PALETTE)]
-
-
-def _symbol(k: int, n_classes: int) -> str:
-    """Shapes help only where colours come round again."""
-    return "circle" if n_classes <= len(PALETTE) else SYMBOLS[k // len(PALETTE) % len(SYMBOLS)]
+def _mark(k: int) -> Json:
+    """The colour of a class or method, and a shape for each time that the colours come round again."""
+    return {"color": PALETTE[k % len(PALETTE)], "symbol": SYMBOLS[k // len(PALETTE) % len(SYMBOLS)]}
 
 
 def _text(label: Label, most: int = 28) -> str:

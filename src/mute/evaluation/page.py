@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from importlib import import_module
-from typing import Any
 
 from mute.errors import missing_extra
 from mute.evaluation import figures as draw
@@ -72,7 +71,7 @@ def require_libraries() -> None:
             raise missing_extra(package, "report", "a report as a web page") from None
 
 
-def _render(template: str, drawn: list[Json], **values: Any) -> str:
+def _render(template: str, drawn: list[Json], **values: object) -> str:
     from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
     plots = [json.loads(d["figure"].to_json()) for d in drawn]
@@ -83,14 +82,11 @@ def _tiles(report: Json) -> list[tuple[str, str, str]]:
     """The few figures to remember: what, how much, and beside what."""
     decision, utility, task, moves = (report[n] for n in ("decision", "utility", "task", "counterfactuals"))
     leak, kept, near = decision["leak"], kept_of(report), utility["neighbours"][-1]
+    among = f"of the nearest {near['share'] * 100:g} %, above chance"
     tiles = [
         ("leak above chance", f"{leak['value'] * 100:.1f} points", f"budget: {decision['max_leak'] * 100:g} points"),
         ("variance kept", percent(kept["value"]), f"{percent(kept['low'])} to {percent(kept['high'])}"),
-        (
-            "neighbours kept",
-            percent(near["corrected"]["value"]),
-            f"of the nearest {near['share'] * 100:g} %, above chance",
-        ),
+        ("neighbours kept", percent(near["corrected"]["value"]), among),
     ]
     if task:
         accuracy, gap = ([task[w][n]["value"] for w in ("before", "after")] for n in ("accuracy", "tpr_rms"))

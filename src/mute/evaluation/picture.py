@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,20 +45,19 @@ def map_of(rows: Rows, rng: np.random.Generator) -> Json:
     return out
 
 
-def _axes(X: NDArray, z: NDArray) -> Any:
+def _axes(X: NDArray, z: NDArray) -> Callable[[NDArray], NDArray]:
     """A projection to two dimensions."""
     standardised = standardiser(X)
     rows = standardised(X)
-    means = np.stack([rows[z == k].mean(axis=0) for k in np.unique(z)])
-    within = rows - means[np.searchsorted(np.unique(z), z)]
+    classes, codes = np.unique(z, return_inverse=True)
+    means = np.stack([rows[z == k].mean(axis=0) for k in classes])
+    within = rows - means[codes]
     covariance = within.T @ within / len(rows) + 1e-3 * np.eye(X.shape[1])
-    gaps = [(i, j) for i in range(len(means)) for j in range(i)]
-    i, j = max(gaps, key=lambda pair: float(np.linalg.norm(means[pair[0]] - means[pair[1]])))
-    first = np.linalg.solve(covariance, means[i] - means[j])
+    gaps = [means[i] - means[j] for i in range(len(means)) for j in range(i)]
+    first = np.linalg.solve(covariance, max(gaps, key=lambda gap: float(np.linalg.norm(gap))))
     first /= max(float(np.linalg.norm(first)), 1e-12)
     rest = rows - np.outer(rows @ first, first)
-    _, vectors = np.linalg.eigh(rest.T @ rest)
-    plane = np.stack([first, vectors[:, -1]], axis=1)
+    plane = np.stack([first, np.linalg.eigh(rest.T @ rest)[1][:, -1]], axis=1)
     return lambda x: (standardised(x) @ plane).round(4)
 
 

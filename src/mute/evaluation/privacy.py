@@ -5,35 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import pdist, squareform
+from scipy.stats import rankdata
 
 from mute.estimators.moments import Moments
 from mute.evaluation.adversaries import CODER, PANEL, Adversary, Features, attack
 from mute.evaluation.blocks import blocks_of
-from mute.evaluation.estimates import Estimate, bootstrap
+from mute.evaluation.estimates import Estimate, bootstrap, bootstrap_mean
 from mute.typing import RowsLike
 
 if TYPE_CHECKING:
     from mute.evaluation.rows import Rows, TrainingRows
 
-__all__ = [
-    "Attack",
-    "OnlineCode",
-    "TwoSample",
-    "entropy_bits",
-    "information_bound",
-    "leak_by_rows",
-    "mmd",
-    "noise_floor",
-    "null_of_the_strongest",
-    "online_code",
-    "read",
-    "read_on_training_rows",
-    "score",
-]
+__all__ = ["Attack", "OnlineCode", "Privacy", "TwoSample", "measure", "read", "score"]
+
+# Rows to learn from with their classes, and rows to test on with theirs.
+Parts: TypeAlias = tuple[NDArray, NDArray, NDArray, NDArray]
 
 # The least probability: one row that an adversary is wrongly sure of must not decide a mean of logarithms.
 _LEAST_CHANCE = 1e-12
@@ -49,21 +40,11 @@ _PREFIXES = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 
 class Attack:
     """What one adversary reads under one protocol.
 
-    Attributes
-    ----------
-    adversary : str
-    protocol : {"before", "paper", "fresh"}
-        Taught on original rows; on erased training rows; on erased unseen rows.
-    accuracy, balanced_accuracy, auc : Estimate
-        The balanced accuracy gives a row to the class whose probability exceeds its prior most. The area under the
-        curve is the mean over classes against the rest.
-    information : Estimate
-        H(Z) less the cross-entropy on test rows, in bits: a lower bound of the mutual information. It is negative for
-        an adversary that is wrong and sure.
-    recall : tuple of float
-        Recall of each class, under the rule of the balanced accuracy.
-    guesses : array of shape (n,)
-        Answers of that rule on the test rows.
+    The `protocol` says what taught it: original rows ("before"), erased training rows ("paper") or erased unseen rows
+    ("fresh"). The balanced accuracy gives a row to the class whose probability exceeds its prior most; `recall` of each
+    class and `guesses`, the answers on the test rows, follow the same rule. `auc` is the mean over classes against the
+    rest. `information` is H(Z) less the cross-entropy on test rows, in bits: a lower bound of the mutual information,
+    negative for an adversary that is wrong and sure.
     """
 
     adversary: str
@@ -76,16 +57,75 @@ class Attack:
     guesses: NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Privacy:
+    """What can still be read; dicts are by protocol.
+
+    `attacks` has the strongest adversary of each protocol first. `chance` and `majority` are the balanced accuracy and
+    the accuracy of guessing, `entropy` is H(Z) of the test rows in bits. The strongest adversary exceeds `null` by luck
+    once in a thousand times. `information` is a lower bound of I(Z; f(X)), in bits. `curve` has an adversary's name and
+    its balanced accuracy by the number of rows to learn from. `on_fit_rows` is the balanced accuracy of an adversary
+    that is taught and tested on erased training rows; `noise_floor` that after whitening each class with the mean and
+    covariance of the training rows.
+    """
+
+    attacks: tuple[Attack, ...]
+    chance: float
+    majority: float
+    entropy: float
+    null: dict[str, float]
+    p_value: dict[str, float]
+    information: dict[str, Estimate]
+    code: dict[str, OnlineCode]
+    mmd: dict[str, TwoSample]
+    curve: tuple[str, tuple[tuple[int, Estimate], ...]]
+    on_fit_rows: Estimate | None
+    noise_floor: Estimate | None
+
+
+def measure(attacks: list[Attack], rows: Rows, rng: np.random.Generator, steps: Callable[[str], None]) -> Privacy:
+    """All that the audit says about privacy, from what the adversaries of the panel read."""
+    steps("chance")
+    protocols = ("before", "paper", "fresh")
+    by_protocol = {p: tried for p in protocols if (tried := [a for a in attacks if a.protocol == p])}
+    nulls = {p: null_of_the_strongest(tried, rows.z_test, rng) for p, tried in by_protocol.items()}
+    # The wide network would take minutes to learn again and again.
+    cheap = [a for a in by_protocol["fresh"] if a.adversary != "wide network"] or by_protocol["fresh"]
+    curious = PANEL[max(cheap, key=lambda a: a.balanced_accuracy.value).adversary]
+    steps("leak by rows")
+    after = rows.Q_learn, rows.z_learn, rows.Q_test, rows.z_test
+    curve = leak_by_rows(curious, after, rows.n_classes, rng)
+    steps("description length")
+    learned = {"before": rows.X_learn, "fresh": rows.Q_learn}
+    codes = {p: online_code(learn, rows.z_learn, rows.n_classes, rng) for p, learn in learned.items()}
+    steps("two-sample tests")
+    shares = np.bincount(rows.z_test, minlength=rows.n_classes) / len(rows.z_test)
+    ranked = sorted(attacks, key=lambda a: a.balanced_accuracy.value)[::-1]
+    return Privacy(
+        attacks=tuple(a for p in dict.fromkeys(a.protocol for a in attacks) for a in ranked if a.protocol == p),
+        chance=1 / rows.n_classes,
+        majority=float(shares.max()),
+        entropy=_entropy_bits(shares),
+        null={p: float(np.quantile(null, 0.999)) for p, (null, _) in nulls.items()},
+        p_value={p: p_value for p, (_, p_value) in nulls.items()},
+        information={p: information_bound(tried) for p, tried in by_protocol.items()},
+        code=codes,
+        mmd={"before": mmd(rows.X_test, rows.z_test, rng), "fresh": mmd(rows.Q_test, rows.z_test, rng)},
+        curve=(curious.name, tuple(curve)),
+        on_fit_rows=None if rows.seen is None else _read_on_training_rows(rows.seen, rows.n_classes, rng),
+        noise_floor=None if rows.seen is None else _noise_floor(rows, rows.seen, rng),
+    )
+
+
 def score(
     adversary: str, protocol: str, chances: NDArray, z: NDArray, prior: NDArray, rng: np.random.Generator
 ) -> Attack:
     """Judge the probabilities `chances` (n, K) of an adversary that was taught with the class shares `prior`."""
     n_classes = chances.shape[1]
-    first = chances.argmax(axis=1)
     guesses = (chances / np.maximum(prior, 1e-12)).argmax(axis=1)
     right = guesses == z
     loss = -np.log2(np.maximum(chances[np.arange(len(z)), z], _LEAST_CHANCE))
-    entropy = entropy_bits(np.bincount(z, minlength=n_classes) / len(z))
+    entropy = _entropy_bits(np.bincount(z) / len(z))
 
     def balanced(rows: NDArray) -> float:
         counts = np.bincount(z[rows], minlength=n_classes)
@@ -98,7 +138,7 @@ def score(
     return Attack(
         adversary,
         protocol,
-        bootstrap(lambda rows: float((first == z)[rows].mean()), len(z), rng),
+        bootstrap_mean(chances.argmax(axis=1) == z, rng),
         bootstrap(balanced, len(z), rng, groups=z),
         bootstrap(area, len(z), rng, draws=40, groups=z),
         bootstrap(lambda rows: entropy - float(loss[rows].mean()), len(z), rng),
@@ -110,15 +150,13 @@ def score(
 def read(
     adversary: Adversary,
     protocol: str,
-    learn: NDArray,
-    z_learn: NDArray[np.int64],
-    test: NDArray,
-    z_test: NDArray[np.int64],
+    rows: Parts,
     n_classes: int,
     rng: np.random.Generator,
     scale_features: bool = True,
 ) -> Attack:
     """Teach an adversary on some rows and score it on others."""
+    learn, z_learn, test, z_test = rows
     features = Features(learn, scale_features)
     seed = int(rng.integers(2**31 - 1))
     chances = attack(adversary, features(learn), z_learn, features(test), n_classes, seed)
@@ -127,8 +165,6 @@ def read(
 
 def _area_under_curve(mine: NDArray[np.bool_], values: NDArray) -> float:
     """Chance that a row of the class has a larger value than one of the rest (scikit-learn's is too slow to draw)."""
-    from scipy.stats import rankdata
-
     n = int(mine.sum())
     return float((rankdata(values)[mine].sum() - n * (n + 1) / 2) / (n * (len(mine) - n)))
 
@@ -153,14 +189,13 @@ def null_of_the_strongest(
     return null, float((1 + (null >= found - 1e-12).sum()) / (1 + draws))
 
 
-def entropy_bits(shares: NDArray) -> float:
-    """Entropy of a distribution, in bits."""
+def _entropy_bits(shares: NDArray) -> float:
     shares = shares[shares > 0]
     return float(-(shares * np.log2(shares)).sum())
 
 
 def information_bound(attacks: list[Attack]) -> Estimate:
-    """The highest lower bound of I(Z; f(X)) of the adversaries, in bits; information is never negative."""
+    """The highest lower bound of the adversaries; information is never negative."""
     best = max((a.information for a in attacks), key=lambda e: e.value)
     return Estimate(*(max(0.0, v) for v in (best.value, best.low, best.high)))
 
@@ -205,8 +240,6 @@ def mmd(X: NDArray, z: NDArray[np.int64], rng: np.random.Generator) -> TwoSample
 
     The kernel is Gaussian with the median distance as its width, on at most 1,000 rows.
     """
-    from scipy.spatial.distance import pdist, squareform
-
     if len(X) > _MMD_ROWS:
         rows = rng.permutation(len(X))[:_MMD_ROWS]
         X, z = X[rows], z[rows]
@@ -232,26 +265,20 @@ def mmd(X: NDArray, z: NDArray[np.int64], rng: np.random.Generator) -> TwoSample
 
 
 def leak_by_rows(
-    adversary: Adversary,
-    learn: NDArray,
-    z_learn: NDArray[np.int64],
-    test: NDArray,
-    z_test: NDArray[np.int64],
-    n_classes: int,
-    rng: np.random.Generator,
-    steps: int = 6,
+    adversary: Adversary, rows: Parts, n_classes: int, rng: np.random.Generator
 ) -> list[tuple[int, Estimate]]:
     """Balanced accuracy of an adversary with 2, 4, 8 ... times fewer rows to learn from, fewest first."""
+    learn, z_learn, test, z_test = rows
     order = rng.permutation(len(learn))
-    sizes = sorted({len(learn) >> i for i in range(steps) if len(learn) >> i >= 20 * n_classes} or {len(learn)})
+    sizes = sorted({len(learn) >> i for i in range(6) if len(learn) >> i >= 20 * n_classes} or {len(learn)})
     found = []
-    for rows in (order[:size] for size in sizes):
-        taught = read(adversary, "fresh", learn[rows], z_learn[rows], test, z_test, n_classes, rng)
-        found.append((len(rows), taught.balanced_accuracy))
+    for size in sizes:
+        part = learn[order[:size]], z_learn[order[:size]], test, z_test
+        found.append((size, read(adversary, "fresh", part, n_classes, rng).balanced_accuracy))
     return found
 
 
-def read_on_training_rows(seen: TrainingRows, n_classes: int, rng: np.random.Generator) -> Estimate:
+def _read_on_training_rows(seen: TrainingRows, n_classes: int, rng: np.random.Generator) -> Estimate:
     """The strongest of three adversaries, taught on one half of the erased training rows and tested on the other half.
 
     The balanced accuracy separates a map that does not erase from a map that erases its training rows only.
@@ -264,7 +291,7 @@ def read_on_training_rows(seen: TrainingRows, n_classes: int, rng: np.random.Gen
     return _strongest_of(("logistic", "quadratic", "boosting"), rows, n_classes, rng)
 
 
-def noise_floor(rows: Rows, seen: TrainingRows, rng: np.random.Generator) -> Estimate | None:
+def _noise_floor(rows: Rows, seen: TrainingRows, rng: np.random.Generator) -> Estimate | None:
     """Balanced accuracy after an exact map of class means and covariances: the leak of estimating them on these rows.
 
     None where a class has too few rows for its covariance.
@@ -276,10 +303,8 @@ def noise_floor(rows: Rows, seen: TrainingRows, rng: np.random.Generator) -> Est
     return _strongest_of(("logistic", "quadratic"), (learn, rows.z_learn, test, rows.z_test), rows.n_classes, rng)
 
 
-def _strongest_of(
-    names: tuple[str, ...], rows: tuple[NDArray, NDArray, NDArray, NDArray], n_classes: int, rng: np.random.Generator
-) -> Estimate:
-    found = [read(PANEL[name], "fresh", *rows, n_classes, rng).balanced_accuracy for name in names]
+def _strongest_of(names: tuple[str, ...], rows: Parts, n_classes: int, rng: np.random.Generator) -> Estimate:
+    found = [read(PANEL[name], "fresh", rows, n_classes, rng).balanced_accuracy for name in names]
     return max(found, key=lambda e: e.value)
 
 

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from mute.errors import missing_extra
 from mute.storage.files import write_atomically
+from mute.typing import JsonValue
 
 __all__ = ["Table", "bullets", "cell", "deliver", "markdown_table", "number", "percent", "plain", "render"]
 
@@ -28,7 +28,7 @@ def percent(value: float | None) -> str:
     return "-" if value is None else f"{value * 100:.1f} %"
 
 
-def cell(value: Any) -> str:
+def cell(value: JsonValue) -> str:
     """A value of a table: text as it is, a number, or an estimate with its interval."""
     if isinstance(value, str):
         return value
@@ -38,7 +38,7 @@ def cell(value: Any) -> str:
     return number(value["value"]) + interval
 
 
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[JsonValue]]) -> str:
     """A table in Markdown."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows])
@@ -55,7 +55,7 @@ class Table:
 
     title: str
     head: Sequence[str]
-    rows: Sequence[Sequence[Any]]
+    rows: Sequence[Sequence[JsonValue]]
     notes: Sequence[str] = ()
     names: int = 1
 
@@ -65,7 +65,7 @@ class Table:
         return "\n\n".join([f"## {self.title}", table, *(["\n".join(self.notes)] if self.notes else [])])
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> JsonValue:
     """Dataclasses, arrays and tuples as what JSON knows; what is not a finite number becomes None."""
     if is_dataclass(value) and not isinstance(value, type):
         # The answers to every test row serve the permutation test. No reader needs them.
@@ -89,7 +89,9 @@ def deliver(text: str, path: str | Path | None) -> str:
     return text
 
 
-def render(package: str, template: str, filters: dict[str, Callable[..., Any]] | None = None, **values: Any) -> str:
+def render(
+    package: str, template: str, filters: dict[str, Callable[..., str]] | None = None, /, **values: object
+) -> str:
     """A page from a jinja2 template in the folder ``templates`` of a package of this library."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -97,12 +99,8 @@ def render(package: str, template: str, filters: dict[str, Callable[..., Any]] |
         raise missing_extra("jinja2", "report", "a page from a template") from None
 
     environment = Environment(
-        loader=PackageLoader(package),
-        autoescape=lambda name: name is not None and ".html" in name,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+        loader=PackageLoader(package), autoescape=lambda name: name is not None and ".html" in name,
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
     environment.filters.update({"number": number, "cell": cell, **(filters or {})})
     return environment.get_template(template).render(**values)

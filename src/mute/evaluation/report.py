@@ -11,13 +11,13 @@ from mute.evaluation.counterfactuals import Move
 from mute.evaluation.estimates import Estimate
 from mute.evaluation.fairness import Fairness
 from mute.evaluation.page import audit_page
-from mute.evaluation.privacy import Attack, OnlineCode, TwoSample
+from mute.evaluation.privacy import Privacy
 from mute.evaluation.rendering import deliver, plain
 from mute.evaluation.utility import Utility
 from mute.evaluation.wording import markdown_of, summary_of
 from mute.typing import Json
 
-__all__ = ["Leak", "Privacy", "Report", "TaskOutcome", "Verdict"]
+__all__ = ["Leak", "Report", "TaskOutcome", "Verdict"]
 
 _VERSION = 1
 
@@ -34,63 +34,16 @@ class Leak(Estimate):
 class Verdict:
     """The judgement.
 
-    Attributes
-    ----------
-    name : {"erased", "leaks", "not erased"}
-        "Erased": on unseen rows the strongest adversary stays within `max_leak` of chance, or does no better than luck.
-        "Not erased": at least half of what could be read before can still be read, on training rows too where they
-        are given. "Leaks": everything between.
-    leak : Leak
-    max_leak : float
-    kept : dict
-        Share of the leak before erasure that is left, by protocol and on training rows.
+    "Erased": on unseen rows the strongest adversary stays within `max_leak` of chance, or does no better than luck.
+    "Not erased": at least half of what could be read before can still be read, on training rows too where they are
+    given. "Leaks": everything between. `kept` has the share of the leak before erasure that is left, by protocol and on
+    training rows.
     """
 
     name: str
     leak: Leak
     max_leak: float
     kept: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Privacy:
-    """What can still be read; dicts are by protocol.
-
-    Attributes
-    ----------
-    attacks : tuple of Attack
-        By protocol, the strongest adversary first.
-    chance, majority : float
-        Balanced accuracy, and accuracy, of guessing.
-    entropy : float
-        H(Z) of the test rows, in bits.
-    null : dict of float
-        Balanced accuracy that the strongest adversary exceeds by luck once in a thousand times.
-    p_value : dict of float
-    information : dict of Estimate
-        Lower bound of I(Z; f(X)), in bits.
-    code : dict of OnlineCode
-    mmd : dict of TwoSample
-    curve : (adversary, ((rows, Estimate), ...))
-        Balanced accuracy by the number of rows to learn from.
-    on_fit_rows : Estimate, optional
-        Balanced accuracy of an adversary that is taught and tested on erased training rows.
-    noise_floor : Estimate, optional
-        Balanced accuracy after whitening each class with the mean and covariance of the training rows.
-    """
-
-    attacks: tuple[Attack, ...]
-    chance: float
-    majority: float
-    entropy: float
-    null: dict[str, float]
-    p_value: dict[str, float]
-    information: dict[str, Estimate]
-    code: dict[str, OnlineCode]
-    mmd: dict[str, TwoSample]
-    curve: tuple[str, tuple[tuple[int, Estimate], ...]]
-    on_fit_rows: Estimate | None
-    noise_floor: Estimate | None
 
 
 @dataclass(frozen=True)
@@ -118,8 +71,7 @@ class Report:
 
     See Also
     --------
-    mute.audit : Makes a report.
-    mute.evaluation.compare.compare : Reports of several methods side by side.
+    mute.audit, mute.compare
 
     Notes
     -----

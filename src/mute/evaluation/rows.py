@@ -1,4 +1,4 @@
-"""The rows of an audit: checked, drawn, split and erased."""
+"""What is audited, and its rows: checked, drawn, split and erased."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mute.errors import MuteError
-from mute.evaluation.blocks import as_rows, check_matrix, gather
-from mute.evaluation.subject import Subject
+from mute.evaluation.blocks import as_rows, check_matrix, gather, labels_of, on_disk
 from mute.flow.routing import stratified_sample
-from mute.rows.validation import LabelEncoder, check_length, label_array
+from mute.rows.validation import LabelEncoder, check_finite, check_length, label_array
 from mute.typing import LabelsLike, Method, RowsLike
 
 __all__ = ["Rows", "TrainingRows", "check_enough_rows", "check_task"]
@@ -19,6 +18,54 @@ __all__ = ["Rows", "TrainingRows", "check_enough_rows", "check_task"]
 # Share of the unseen rows that adversaries learn from; the others test them.
 _LEARN = 0.6
 _FEWEST_ROWS = 20
+
+
+class Subject:
+    """What is audited: a fitted eraser, or rows that were erased elsewhere (`erased`, and `eraser` is None then).
+
+    With `oracle` the eraser gets true labels (``concept=``); by default only an eraser that requires labels does.
+    """
+
+    def __init__(self, eraser: Method, encoder: LabelEncoder, oracle: bool | None) -> None:
+        elsewhere = isinstance(eraser, np.ndarray) or on_disk(eraser)
+        if not elsewhere and (isinstance(eraser, type) or not hasattr(eraser, "transform")):
+            raise MuteError(
+                f"cannot audit {eraser!r}; give a fitted eraser with a transform method, or an array of erased rows"
+            )
+        self.erased: RowsLike = as_rows(eraser, "the erased array") if elsewhere else None
+        self.eraser: Method = None if elsewhere else eraser
+        self.name = "rows erased elsewhere" if elsewhere else type(eraser).__name__
+        self.oracle = bool(getattr(eraser, "needs_concept", False)) if oracle is None else oracle
+        self._labels = encoder.as_array()
+
+    def can(self, method: str) -> bool:
+        """Whether the eraser has this method."""
+        return hasattr(self.eraser, method)
+
+    def _true_labels(self, z: NDArray[np.int64]) -> dict[str, NDArray]:
+        return {"concept": self._labels[z]} if self.oracle else {}
+
+    def erase(self, X: NDArray, z: NDArray[np.int64]) -> NDArray:
+        """Erased rows; `z` is used only by an oracle."""
+        Q = np.asarray(self.eraser.transform(X, **self._true_labels(z)))
+        if Q.ndim != 2 or len(Q) != len(X):
+            raise MuteError(f"{self.name}.transform gave shape {Q.shape} for {len(X)} rows; expected one row for each")
+        check_finite(Q, f"what {self.name}.transform gave")
+        return Q
+
+    def counterfactual(self, X: NDArray, target: NDArray[np.int64], z: NDArray[np.int64]) -> NDArray:
+        """Rows taken to the classes `target`; `z` is used only by an oracle."""
+        return np.asarray(self.eraser.counterfactual(X, self._labels[target], **self._true_labels(z)))
+
+    def erased_as(self, X: NDArray, z: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """The class each row is erased as, as its place in the eraser's ``classes_``; None where the eraser has none.
+
+        The eraser may know classes that the audited rows do not have, and may send rows there.
+        """
+        if not self.can("classes_") or not (self.oracle or self.can("route")):
+            return None
+        labels = self._labels[z] if self.oracle else self.eraser.route(X)
+        return LabelEncoder(self.eraser.classes_.tolist()).encode(np.asarray(labels, object), "the rows")
 
 
 @dataclass(frozen=True)
@@ -48,27 +95,28 @@ class Rows:
     ) -> None:
         labels = label_array(z, "z")
         X = as_rows(X, "X", len(labels))
-        n_rows = X.shape[0]
-        check_length(labels, n_rows, "z")
+        self.n_given = X.shape[0]
+        check_length(labels, self.n_given, "z")
         self.encoder, codes = LabelEncoder.fit(labels)
-        self.n_classes, self.n_given, self.class_counts = len(self.encoder), n_rows, np.bincount(codes)
+        self.n_classes, self.class_counts = len(self.encoder), np.bincount(codes)
         check_enough_rows(self.encoder, self.class_counts)
         self.subject = Subject(eraser, self.encoder, oracle)
-        self.learn_rows, self.test_rows = _split(codes, min(most, n_rows), rng)
+        self.learn_rows, self.test_rows = places = _split(codes, min(most, self.n_given), rng)
         self.X_learn, self.X_test = self._draw(X)
         self.z_learn, self.z_test = codes[self.learn_rows], codes[self.test_rows]
-        if self.subject.erased is None:
+        erased = self.subject.erased
+        if erased is None:
             self.Q_learn = self.subject.erase(self.X_learn, self.z_learn)
             self.Q_test = self.subject.erase(self.X_test, self.z_test)
         else:
-            self.subject.check_erased(n_rows)
-            places = [self.learn_rows, self.test_rows]
-            (self.Q_learn, self.Q_test), _ = gather(self.subject.erased, "the erased array", places)
-        self.task_encoder: LabelEncoder | None = None
-        self.y_learn: NDArray | None = None
-        self.y_test: NDArray | None = None
+            if erased.shape[0] != self.n_given:
+                raise MuteError(f"the erased rows have shape {erased.shape}, but there are {self.n_given} rows in X")
+            (self.Q_learn, self.Q_test), _ = gather(erased, "the erased array", places)
+        self.task: tuple[NDArray, NDArray, NDArray] | None = None
         if task is not None:
-            self._take_task(task)
+            encoder, y = LabelEncoder.fit(labels_of(task, self.n_given, "task"))
+            check_task(encoder)
+            self.task = encoder.as_array(), y[self.learn_rows], y[self.test_rows]
         self.seen = None if fit_rows is None else self._take_seen(fit_rows, rng)
 
     def _draw(self, X: RowsLike) -> list[NDArray]:
@@ -83,13 +131,6 @@ class Rows:
             )
         return drawn
 
-    def _take_task(self, task: LabelsLike) -> None:
-        labels = label_array(task, "task")
-        check_length(labels, self.n_given, "task")
-        self.task_encoder, y = LabelEncoder.fit(labels)
-        check_task(self.task_encoder)
-        self.y_learn, self.y_test = y[self.learn_rows], y[self.test_rows]
-
     def _take_seen(self, fit_rows: tuple, rng: np.random.Generator) -> TrainingRows:
         elsewhere = self.subject.erased is not None
         if not isinstance(fit_rows, tuple) or len(fit_rows) != 2 + elsewhere:
@@ -98,14 +139,11 @@ class Rows:
         X = as_rows(fit_rows[0], "X_fit")
         if X.shape[1] != self.X_learn.shape[1]:
             raise MuteError(f"X_fit has {X.shape[1]} columns, X has {self.X_learn.shape[1]}")
-        labels = label_array(fit_rows[1], "z_fit")
-        check_length(labels, X.shape[0], "z_fit")
-        z = self.encoder.encode(labels, "z_fit")
+        z = self.encoder.encode(labels_of(fit_rows[1], X.shape[0], "z_fit"), "z_fit")
         drawn = stratified_sample(z, len(self.X_learn), rng)
         (X_drawn,), _ = gather(X, "X_fit", [drawn])
         if elsewhere:
-            erased = as_rows(fit_rows[2], "Q_fit")
-            shape = (X.shape[0], self.Q_learn.shape[1])
+            erased, shape = as_rows(fit_rows[2], "Q_fit"), (X.shape[0], self.Q_learn.shape[1])
             if erased.shape != shape:
                 raise MuteError(f"Q_fit has shape {erased.shape}; expected {shape}")
             (Q,), _ = gather(erased, "Q_fit", [drawn])
@@ -114,7 +152,7 @@ class Rows:
         return TrainingRows(X_drawn, z[drawn], Q, X, z)
 
     def truth(self, given: tuple | None) -> tuple | None:
-        """True counterfactuals of test rows: positions, target codes, rows."""
+        """True counterfactuals of test rows: positions, target codes, embeddings."""
         if given is None:
             return None
         if not isinstance(given, tuple) or len(given) != 3:
@@ -122,9 +160,12 @@ class Rows:
         rows, targets = np.asarray(given[0]), label_array(given[1], "targets of truth")
         made = check_matrix(given[2], "X_cf of truth")
         if rows.dtype == bool:
+            check_length(rows, self.n_given, "the mask of truth")
             rows = np.flatnonzero(rows)
         if not len(rows) == len(targets) == len(made):
             raise MuteError(f"truth has {len(rows)} rows, {len(targets)} targets and {len(made)} counterfactuals")
+        if made.shape[1] != self.X_test.shape[1]:
+            raise MuteError(f"X_cf of truth has {made.shape[1]} columns, X has {self.X_test.shape[1]}")
         place = {row: i for i, row in enumerate(self.test_rows)}
         kept = np.array([i for i, row in enumerate(rows) if row in place], int)
         codes = self.encoder.encode(targets[kept], "targets of truth")
@@ -157,4 +198,6 @@ def _split(z: NDArray, size: int, rng: np.random.Generator) -> tuple[NDArray[np.
     for k in np.unique(z):
         mine = np.flatnonzero(z[rows] == k)
         learn[rng.permutation(mine)[: round(_LEARN * len(mine))]] = True
+    if learn.sum() < _FEWEST_ROWS or (~learn).sum() < 3:
+        raise MuteError(f"most_rows is {size}, which leaves {learn.sum()} row(s) to learn from; give more")
     return rows[learn], rows[~learn]

@@ -5,34 +5,28 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
+from sklearn.linear_model import RidgeCV
+from sklearn.neural_network import MLPRegressor
 
 from mute.errors import MuteError
 from mute.evaluation.adversaries import standardiser, training
-from mute.evaluation.estimates import Estimate, bootstrap
+from mute.evaluation.estimates import Estimate, bootstrap, bootstrap_mean, cosines
 from mute.typing import Method
 
-__all__ = [
-    "Overlap",
-    "Reconstruction",
-    "Utility",
-    "erasure_floor",
-    "neighbourhood_overlap",
-    "paper_mse",
-    "reconstruction",
-    "round_trip",
-    "similarity_correlation",
-]
+if TYPE_CHECKING:
+    from mute.evaluation.rows import Rows
+
+__all__ = ["Utility", "measure", "neighbourhood_overlap", "paper_mse", "similarity_correlation"]
 
 Reader = Callable[[NDArray], NDArray]
 
 # Rows that the readers learn from and are tested on: beyond these, R² of 300 columns moves in the third digit.
 _LEARN_ROWS, _TEST_ROWS = 8000, 4000
-_FEWEST_TO_LEARN = 20
-_HIDDEN = 512
 # Rows that pass through the network in training, in all (few rows, more epochs; 2,000 steps of scikit-learn's), and
 # rows x columns: at D = 300 both are reached together, after 15 s of one core; with more columns the second.
 _PASSES, _WORK = 400_000, 120_000_000
@@ -43,7 +37,6 @@ _FLOOR_ROWS = 2000
 _ROUND_TRIP_ROWS = 5000
 # The standard error of an overlap at 2,000 rows is below 0.005; all distances of 2,000 rows take 32 MB.
 _NEIGHBOUR_ROWS, _BLOCK = 2000, 500
-_FEWEST_PAIRS = 3
 
 
 @dataclass(frozen=True)
@@ -87,42 +80,49 @@ class Utility:
     similarity: tuple[Estimate, Estimate] | None
 
 
-def reconstruction(
-    Q_learn: NDArray,
-    X_learn: NDArray,
-    z_learn: NDArray,
-    Q_test: NDArray,
-    X_test: NDArray,
-    z_test: NDArray,
+def measure(
+    rows: Rows,
+    words: Sequence[str] | None,
+    pairs: Sequence[tuple[str, str, float]] | None,
     rng: np.random.Generator,
+    steps: Callable[[str], None],
+) -> Utility:
+    """All that the audit says about utility; `words` and `pairs` as in `mute.audit`."""
+    steps("reconstruction")
+    learn, test = (rows.Q_learn, rows.X_learn, rows.z_learn), (rows.Q_test, rows.X_test, rows.z_test)
+    readers = reconstruction(learn, test, rng)
+    steps("the paper's error")
+    in_sample = None if rows.seen is None else paper_mse(rows.seen.Q, rows.seen.X)
+    steps("neighbourhoods")
+    floor = back = None
+    as_erased = rows.subject.erased_as(rows.X_test, rows.z_test)
+    if as_erased is not None:
+        given = rows.subject.eraser, rows.Q_test, rows.X_test, as_erased
+        floor, back = erasure_floor(*given), round_trip(*given)
+    similarity = None
+    if words is not None and pairs is not None:
+        named = [words[i] for i in np.concatenate([rows.learn_rows, rows.test_rows])]
+        X, Q = np.concatenate([rows.X_learn, rows.X_test]), np.concatenate([rows.Q_learn, rows.Q_test])
+        similarity = similarity_correlation(X, Q, named, pairs)
+    neighbours = neighbourhood_overlap(rows.X_test, rows.Q_test, rng)
+    return Utility(readers, in_sample, floor, back, neighbours, similarity)
+
+
+def reconstruction(
+    learn: tuple[NDArray, NDArray, NDArray], test: tuple[NDArray, NDArray, NDArray], rng: np.random.Generator
 ) -> tuple[Reconstruction, ...]:
     """Read rows X back from their erased versions Q, with a linear reader and a wide network.
 
-    The network learns what the linear reader leaves: a network alone would be judged by how well it imitates the
-    identity, which says nothing about the eraser.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> X, z = rng.normal(size=(400, 3)), np.repeat([0, 1], 200)
-    >>> ridge, network = reconstruction(X[::2], X[::2], z[::2], X[1::2], X[1::2], z[1::2], rng)
-    >>> round(ridge.r2.value, 6)
-    1.0
+    `learn` and `test` are (Q, X, z), where z has the classes of the rows. The network learns what the linear reader
+    leaves: a network alone would be judged by how well it imitates the identity, which says nothing about the eraser.
     """
-    _check_same_rows(X_learn=X_learn, Q_learn=Q_learn, z_learn=z_learn)
-    _check_same_rows(X_test=X_test, Q_test=Q_test, z_test=z_test)
-    if len(X_learn) < _FEWEST_TO_LEARN or len(X_test) < 2:
-        raise MuteError(
-            f"reconstruction has {len(X_learn)} rows to learn from and {len(X_test)} to test on; "
-            f"give at least {_FEWEST_TO_LEARN} and 2"
-        )
-    learn, test = _sample(len(X_learn), _LEARN_ROWS, rng), _sample(len(X_test), _TEST_ROWS, rng)
-    standardised = standardiser(Q_learn[learn])
-    seen, unseen = standardised(Q_learn[learn]), standardised(Q_test[test])
-    goal = _whole_and_within(X_learn[learn], z_learn[learn])
-    truth = _whole_and_within(X_test[test], z_test[test])
-    ridge = _ridge(seen, goal)
+    seen_rows, unseen_rows = _sample(len(learn[0]), _LEARN_ROWS, rng), _sample(len(test[0]), _TEST_ROWS, rng)
+    (Q, *known), (Q_test, *asked) = (part[seen_rows] for part in learn), (part[unseen_rows] for part in test)
+    standardised = standardiser(Q)
+    seen, unseen = standardised(Q), standardised(Q_test)
+    goal, truth = _whole_and_within(*known), _whole_and_within(*asked)
+    # From no penalty at all to one that leaves a thousandth; each is judged by leaving rows out one by one.
+    ridge = RidgeCV(alphas=len(seen) * np.logspace(-9, 3, 13)).fit(seen, goal).predict
     readers = {"ridge": ridge, "network": _network(seen, goal, ridge, rng)}
     return tuple(_score(name, reader(unseen), truth, rng) for name, reader in readers.items())
 
@@ -136,27 +136,14 @@ def _whole_and_within(X: NDArray, z: NDArray) -> NDArray[np.float64]:
     return np.hstack([X, within])
 
 
-def _ridge(Q: NDArray, goal: NDArray) -> Reader:
-    from sklearn.linear_model import RidgeCV
-
-    # From no penalty at all to one that leaves a thousandth; each is judged by leaving rows out one by one.
-    return RidgeCV(alphas=len(Q) * np.logspace(-9, 3, 13)).fit(Q, goal).predict
-
-
 def _network(Q: NDArray, goal: NDArray, ridge: Reader, rng: np.random.Generator) -> Reader:
     """The linear reader plus a network, as far as the network helps on held-out rows."""
-    from sklearn.neural_network import MLPRegressor
-
     left = goal - ridge(Q)
     scale = left.std() or 1.0
     watch = np.zeros(len(Q), bool)
     watch[rng.permutation(len(Q))[: len(Q) // 10]] = True
-    network = MLPRegressor(
-        hidden_layer_sizes=(_HIDDEN,),
-        early_stopping=True,
-        max_iter=-(-min(_PASSES, _WORK // Q.shape[1]) // len(Q)),
-        random_state=int(rng.integers(2**31 - 1)),
-    )
+    epochs, seed = -(-min(_PASSES, _WORK // Q.shape[1]) // len(Q)), int(rng.integers(2**31 - 1))
+    network = MLPRegressor(hidden_layer_sizes=(512,), early_stopping=True, max_iter=epochs, random_state=seed)
     with training():
         network.fit(Q[~watch].astype(np.float32), (left[~watch] / scale).astype(np.float32))
 
@@ -171,20 +158,19 @@ def _network(Q: NDArray, goal: NDArray, ridge: Reader, rng: np.random.Generator)
 def _score(name: str, found: NDArray, truth: NDArray, rng: np.random.Generator) -> Reconstruction:
     width = truth.shape[1] // 2
     wrong, spread = (found - truth) ** 2, (truth - truth.mean(axis=0)) ** 2
-    halves = slice(0, width), slice(width, None)
-    (sse, sst), (sse_within, sst_within) = ((wrong[:, h].sum(axis=1), spread[:, h].sum(axis=1)) for h in halves)
 
-    def share_read(sse: NDArray, sst: NDArray, rows: NDArray) -> float:
-        total = sst[rows].sum()
-        return float(1 - sse[rows].sum() / total) if total > 0 else float("nan")
+    def share_read(part: slice) -> Estimate:
+        sse, sst = wrong[:, part].sum(axis=1), spread[:, part].sum(axis=1)
 
-    n = len(truth)
-    return Reconstruction(
-        reader=name,
-        r2=bootstrap(lambda rows: share_read(sse, sst, rows), n, rng),
-        r2_within=bootstrap(lambda rows: share_read(sse_within, sst_within, rows), n, rng),
-        mse=bootstrap(lambda rows: float(sse[rows].mean() / width), n, rng),
-    )
+        def r2(rows: NDArray) -> float:
+            total = sst[rows].sum()
+            return float(1 - sse[rows].sum() / total) if total > 0 else float("nan")
+
+        return bootstrap(r2, len(truth), rng)
+
+    r2, r2_within, sse = share_read(slice(width)), share_read(slice(width, None)), wrong[:, :width].sum(axis=1)
+    mse = bootstrap(lambda rows: float(sse[rows].mean() / width), len(truth), rng)
+    return Reconstruction(name, r2, r2_within, mse)
 
 
 def paper_mse(Q: NDArray, X: NDArray, seed: int = 0) -> float:
@@ -194,9 +180,6 @@ def paper_mse(Q: NDArray, X: NDArray, seed: int = 0) -> float:
     more than 100 directions, so the identity does not reach 0. The paper trains on all rows for up to 500 epochs; here
     the network has 5,000 random rows and, with many columns, fewer epochs (133 at D = 300).
     """
-    from sklearn.neural_network import MLPRegressor
-
-    _check_same_rows(X=X, Q=Q)
     rows = _sample(len(X), _PAPER_ROWS, np.random.default_rng(seed))
     known, goal = Q[rows], X[rows]
     epochs = min(_PAPER_EPOCHS, max(1, _PAPER_WORK // goal.size))
@@ -223,7 +206,6 @@ def erasure_floor(eraser: Method, Q: NDArray, X: NDArray, z: NDArray) -> Estimat
     -----
     *Limits.* A reader below the floor is no contradiction: the erased rows then still leak the class.
     """
-    _check_same_rows(X=X, Q=Q, z=z)
     inverse = _inverse(eraser)
     if inverse is None:
         return None
@@ -237,7 +219,7 @@ def erasure_floor(eraser: Method, Q: NDArray, X: NDArray, z: NDArray) -> Estimat
         weight += priors[k]
         mean += priors[k] / weight * step
         variance += priors[k] * (1 - priors[k] / weight) * (step**2).mean(axis=1)
-    return bootstrap(lambda drawn: float(variance[drawn].mean()), len(rows), rng)
+    return bootstrap_mean(variance, rng)
 
 
 def round_trip(eraser: Method, Q: NDArray, X: NDArray, z_as_erased: NDArray) -> float | None:
@@ -245,7 +227,6 @@ def round_trip(eraser: Method, Q: NDArray, X: NDArray, z_as_erased: NDArray) -> 
 
     None where the eraser has no ``inverse_transform(Q, concept=labels)``.
     """
-    _check_same_rows(X=X, Q=Q, z_as_erased=z_as_erased)
     inverse = _inverse(eraser)
     if inverse is None:
         return None
@@ -266,22 +247,7 @@ def _inverse(eraser: Method) -> Callable[[NDArray, list], NDArray] | None:
 def neighbourhood_overlap(
     X: NDArray, Q: NDArray, rng: np.random.Generator, shares: Sequence[float] = (0.5, 0.1, 0.01)
 ) -> tuple[Overlap, ...]:
-    """Which share of their nearest neighbours the rows keep, by Euclidean distance among at most 2,000 of them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(100, 3))
-    >>> for overlap in neighbourhood_overlap(X, 2 * X, np.random.default_rng(0), shares=(0.1,)):
-    ...     print(overlap.share, overlap.raw)
-    0.1 1.000 (1.000 to 1.000)
-    """
-    _check_same_rows(X=X, Q=Q)
-    if len(X) < 3:
-        raise MuteError(f"neighbours need at least 3 rows, not {len(X)}; give more rows")
-    wrong = [share for share in shares if not 0 < share < 1]
-    if wrong:
-        raise MuteError(f"a neighbourhood's share must lie between 0 and 1, not {wrong[0]!r}")
+    """Which share of their nearest neighbours the rows keep, by Euclidean distance among at most 2,000 of them."""
     rows = _sample(len(X), _NEIGHBOUR_ROWS, rng)
     others = len(rows) - 1
     sizes = [max(1, int(share * others)) for share in shares]
@@ -292,7 +258,12 @@ def neighbourhood_overlap(
         ranks, ranks_after = _neighbour_ranks(before, part), _neighbour_ranks(after, part)
         for i, k in enumerate(sizes):
             kept[i, part] = ((ranks < k) & (ranks_after < k)).sum(axis=1) / k
-    return tuple(_overlap(share, found, k / others, rng) for share, found, k in zip(shares, kept, sizes, strict=True))
+    found = []
+    for share, k, of_rows in zip(shares, sizes, kept, strict=True):
+        raw, chance = bootstrap_mean(of_rows, rng), k / others
+        corrected = ((figure - chance) / (1 - chance) for figure in (raw.value, raw.low, raw.high))
+        found.append(Overlap(share, raw, Estimate(*corrected)))
+    return tuple(found)
 
 
 def _neighbour_ranks(values: NDArray, part: NDArray) -> NDArray[np.intp]:
@@ -302,12 +273,6 @@ def _neighbour_ranks(values: NDArray, part: NDArray) -> NDArray[np.intp]:
     return np.argsort(np.argsort(distances, axis=1, kind="stable"), axis=1)
 
 
-def _overlap(share: float, kept: NDArray, chance: float, rng: np.random.Generator) -> Overlap:
-    raw = bootstrap(lambda rows: float(kept[rows].mean()), len(kept), rng)
-    low, value, high = ((figure - chance) / (1 - chance) for figure in (raw.low, raw.value, raw.high))
-    return Overlap(share, raw, Estimate(value, low, high))
-
-
 def similarity_correlation(
     X: NDArray, Q: NDArray, words: Sequence[str], pairs: Sequence[tuple[str, str, float]]
 ) -> tuple[Estimate, Estimate]:
@@ -315,22 +280,17 @@ def similarity_correlation(
 
     `words` names the rows; pairs with a word that has no row are left out.
     """
-    _check_same_rows(X=X, Q=Q)
-    if len(words) != len(X):
-        raise MuteError(f"there are {len(words)} words for {len(X)} rows; give one word for each row")
     row_of = {word: row for row, word in enumerate(words)}
     known = [(row_of[a], row_of[b], float(score)) for a, b, score in pairs if a in row_of and b in row_of]
-    if len(known) < _FEWEST_PAIRS:
+    if len(known) < 3:
         raise MuteError(
             f"{len(known)} of {len(pairs)} pairs have both words among the {len(words)} given, and a correlation needs "
-            f"at least {_FEWEST_PAIRS}; check spelling and upper case"
+            "at least 3; check spelling and upper case"
         )
     first, second, scores = (np.array(column) for column in zip(*known, strict=True))
 
     def agreement(values: NDArray) -> Estimate:
-        a, b = values[first].astype(np.float64), values[second].astype(np.float64)
-        norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-        alike = (a * b).sum(axis=1) / np.maximum(norms, np.finfo(float).tiny)
+        alike = cosines(values[first].astype(np.float64), values[second].astype(np.float64))
         # The same draws of pairs before and after, so that the two intervals can be compared.
         return bootstrap(lambda rows: _spearman(alike[rows], scores[rows]), len(scores), np.random.default_rng(0))
 
@@ -339,8 +299,6 @@ def similarity_correlation(
 
 def _spearman(a: NDArray, b: NDArray) -> float:
     """Correlation of ranks; NaN where either side is constant."""
-    from scipy.stats import rankdata
-
     if np.ptp(a) == 0 or np.ptp(b) == 0:
         return float("nan")
     return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
@@ -349,12 +307,3 @@ def _spearman(a: NDArray, b: NDArray) -> float:
 def _sample(n: int, most: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """At most so many rows, drawn at random, in ascending order."""
     return np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
-
-
-def _check_same_rows(**arrays: Any) -> None:
-    (first, rows), *others = arrays.items()
-    for name, other in others:
-        if len(other) != len(rows):
-            raise MuteError(
-                f"{name} has {len(other)} rows and {first} {len(rows)}; give the same rows, in the same order"
-            )

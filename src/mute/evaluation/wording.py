@@ -43,9 +43,8 @@ def summary_of(report: Json) -> list[str]:
             f"explain the difference (p = {leak['p_value']:.2g})."
         )
     elif leak["value"] <= decision["max_leak"]:
-        lines.append(
-            f"No adversary of the panel exceeds the budget: the strongest is {points}, the budget is {budget}."
-        )
+        within = f"the strongest is {points}, the budget is {budget}."
+        lines.append(f"No adversary of the panel exceeds the budget: {within}")
     else:
         lines.append(
             f"No leak was found: the strongest adversary is {points}, but luck alone does as well on so few rows "
@@ -202,23 +201,13 @@ def comparison_table(reports: dict[str, Json]) -> Table:
     """Methods side by side: what the strongest adversary reads, then what is kept."""
     rows = []
     for name, report in reports.items():
-        task, paper = report["task"], strongest(report, "paper")
-        fresh = strongest(report, "fresh") or {}
-        rows.append(
-            (
-                name,
-                report["decision"]["name"],
-                fresh["adversary"],
-                fresh["balanced_accuracy"],
-                paper and paper["balanced_accuracy"],
-                report["privacy"]["information"]["fresh"]["value"],
-                kept_of(report),
-                report["utility"]["neighbours"][-1]["corrected"],
-                task and task["after"]["accuracy"],
-                task and task["after"]["tpr_rms"],
-                f"{report['about'].get('fit_seconds', report['about']['seconds']):,.1f}",
-            )
-        )
+        fresh, paper, about = strongest(report, "fresh") or {}, strongest(report, "paper"), report["about"]
+        after = report["task"] and report["task"]["after"]
+        read = fresh["adversary"], fresh["balanced_accuracy"], paper and paper["balanced_accuracy"]
+        kept = kept_of(report), report["utility"]["neighbours"][-1]["corrected"]
+        task = after and after["accuracy"], after and after["tpr_rms"]
+        bits, seconds = report["privacy"]["information"]["fresh"]["value"], about.get("fit_seconds", about["seconds"])
+        rows.append((name, report["decision"]["name"], *read, bits, *kept, *task, f"{seconds:,.1f}"))
     first = next(iter(reports.values()))
     head = (
         "method", "verdict", "strongest adversary", "it reads, unseen rows", "read, paper's protocol", "bits read",

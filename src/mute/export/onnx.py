@@ -8,23 +8,24 @@ import re
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partialmethod
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mute.errors import MuteError, missing_extra
 from mute.export.program import compare, program_of
 from mute.storage.files import check_target, write_atomically
-from mute.typing import Array, Classifier, Foreign, Json, Method, Setting
+from mute.typing import Array, Foreign, Method, RowsLike, Setting
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, TensorProto
 
 __all__ = ["to_onnx"]
 
 # The first version with LayerNormalization, and a file version that every runtime of the last years reads.
 _OPSET, _IR_VERSION = 17, 8
-
-# A protobuf message cannot be larger than 2 GiB.
-_MOST_BYTES = 2_000_000_000
 
 
 def to_onnx(
@@ -34,7 +35,7 @@ def to_onnx(
     counterfactual: bool = False,
     concept: str = "routed",
     quantize: bool = False,
-    check: Any = None,
+    check: RowsLike = None,
 ) -> float | None:
     """Write a fitted eraser as an ONNX model, in single precision, for any number of rows.
 
@@ -86,11 +87,8 @@ def to_onnx(
     ...     to_onnx(LEACE().fit(X, z), f"{folder}/leace.onnx", check=X) < 1e-5
     True
     """
-    try:
-        import onnx
-        from onnx import helper
-    except ImportError:
-        raise missing_extra("onnx", "onnx", "export to ONNX") from None
+    onnx = _import("onnx", "export to ONNX")
+    helper = onnx.helper
     check_target(path)
     program = program_of(eraser, counterfactual, concept)
     if quantize and not any(name.startswith("layer") for name in getattr(eraser, "weights_", {})):
@@ -98,24 +96,19 @@ def to_onnx(
     ops = _OnnxOps(onnx)
     inputs = [_Value(ops, name, integer=name != "X") for name in program.inputs]
     name = "counterfactual" if counterfactual else "erased"
-    ops.node("Identity", [program.run(ops, *inputs)], name=name)
-    kinds = {False: onnx.TensorProto.FLOAT, True: onnx.TensorProto.INT64}
-    shapes: dict[bool, list[str | int | None]] = {False: ["rows", program.n_features], True: ["rows"]}
-    graph = helper.make_graph(
-        ops.nodes,
-        type(eraser).__name__,
-        [helper.make_tensor_value_info(v.name, kinds[v.integer], shapes[v.integer]) for v in inputs],
-        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shapes[False])],
-        list(ops.constants.values()),
-    )
-    model = helper.make_model(
-        graph, producer_name="mute", opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION
-    )
+    ops.node("Identity", program.run(ops, *inputs), name=name)
+    rows = helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, ["rows", program.n_features])
+    codes = helper.make_tensor_type_proto(onnx.TensorProto.INT64, ["rows"])
+    given = [helper.make_value_info(v.name, codes if v.integer else rows) for v in inputs]
+    constants = list(ops.constants.values())
+    graph = helper.make_graph(ops.nodes, type(eraser).__name__, given, [helper.make_value_info(name, rows)], constants)
+    opset = [helper.make_opsetid("", _OPSET)]
+    model = helper.make_model(graph, producer_name="mute", opset_imports=opset, ir_version=_IR_VERSION)
     helper.set_model_props(model, {"classes": json.dumps(program.classes, default=str)})
     size = model.ByteSize()
-    if size > _MOST_BYTES:
+    if size > 2e9:  # a protobuf message cannot be larger than 2 GiB
         raise MuteError(
-            f"the model would have {size / 1e9:.1f} GB, and an ONNX file takes at most 2; export a surrogate of it"
+            f"the model has {size / 1e9:.1f} GB, and an ONNX file takes at most 2; export a surrogate of it"
         )
     model = _quantized(model) if quantize else model
     onnx.checker.check_model(model, full_check=True)
@@ -126,14 +119,16 @@ def to_onnx(
     return gap
 
 
-def _quantized(model: Classifier) -> Any:
-    """The model with the layers of its network in 8 bits."""
+def _import(module: str, purpose: str) -> Foreign:
     try:
-        from onnxruntime.quantization import QuantType, quantize_dynamic
+        return import_module(module)
     except ImportError:
-        raise missing_extra("onnxruntime", "onnx", "quantizing an ONNX model") from None
-    import onnx
+        raise missing_extra(module.partition(".")[0], "onnx", purpose) from None
 
+
+def _quantized(model: ModelProto) -> ModelProto:
+    """The model with the layers of its network in 8 bits."""
+    quantization = _import("onnxruntime.quantization", "quantizing an ONNX model")
     layers = [node.name for node in model.graph.node if any(re.fullmatch(r"layer\d+_weight", i) for i in node.input)]
     level = logging.root.level
     logging.root.setLevel(logging.ERROR)  # it advises to optimise the graph first, which runtimes do on their own
@@ -142,20 +137,18 @@ def _quantized(model: Classifier) -> Any:
             path = Path(folder) / "model.onnx"
             # In 7 of the 8 bits: processors without instructions of their own for this add products up in 16, which
             # 8 would overflow, and the file would give other answers there.
-            quantize_dynamic(
-                model, path, nodes_to_quantize=layers, per_channel=True, weight_type=QuantType.QInt8, reduce_range=True
-            )
-            return onnx.load(path)
+            quantization.quantize_dynamic(
+                model, path, nodes_to_quantize=layers, per_channel=True, reduce_range=True,
+                weight_type=quantization.QuantType.QInt8,
+            )  # fmt: skip
+            return _import("onnx", "export to ONNX").load(path)
     finally:
         logging.root.setLevel(level)
 
 
 def _runner(content: bytes) -> Callable[[dict[str, Array]], Array]:
     """The model as a function of its inputs by name, run by onnxruntime."""
-    try:
-        import onnxruntime
-    except ImportError:
-        raise missing_extra("onnxruntime", "onnx", "checking an ONNX model") from None
+    onnxruntime = _import("onnxruntime", "checking an ONNX model")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # warnings about the machine are not ours to print
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
@@ -168,18 +161,15 @@ class _Value:
     def __init__(self, ops: _OnnxOps, name: str, integer: bool) -> None:
         self.ops, self.name, self.integer = ops, name, integer
 
-    def _with(self, kind: str, other: Any) -> _Value:
-        return self.ops.node(kind, [self, self.ops.value(other, self.integer)])
+    def _with(self, kind: str, other: _Value | float) -> _Value:
+        return self.ops.node(kind, self, self.ops.value(other, self.integer))
 
     __add__ = partialmethod(_with, "Add")
     __sub__ = partialmethod(_with, "Sub")
     __mul__ = __rmul__ = partialmethod(_with, "Mul")
     __truediv__ = partialmethod(_with, "Div")
     __le__ = partialmethod(_with, "LessOrEqual")
-
-    def __eq__(self, other: Any) -> Any:
-        return self._with("Equal", other)
-
+    __eq__ = partialmethod(_with, "Equal")  # type: ignore[assignment]
     __hash__ = None  # type: ignore[assignment]
 
 
@@ -189,22 +179,19 @@ class _OnnxOps:
     def __init__(self, onnx: Foreign) -> None:
         self.onnx = onnx
         self.precision = np.dtype(np.float32)
-        self.nodes: list[Any] = []
-        self.constants: Json = {}
+        self.nodes: list[NodeProto] = []
+        self.constants: dict[str, TensorProto] = {}
 
-    def node(
-        self, kind: str, inputs: Sequence[_Value], name: str = "", integer: bool | None = None, **more: Setting
-    ) -> Any:
+    def node(self, kind: str, *inputs: _Value, name: str = "", integer: bool | None = None, **more: Setting) -> _Value:
         name = name or f"{kind}_{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(kind, [v.name for v in inputs], [name], name, **more))
         return _Value(self, name, inputs[0].integer if integer is None else integer)
 
-    def value(self, given: Any, integer: bool) -> _Value:
+    def value(self, given: _Value | float, integer: bool) -> _Value:
         """A value as it is; a number as a constant of the same kind as what it meets."""
         if isinstance(given, _Value):
             return given
-        dtype = np.int64 if integer else np.float32
-        return self.array(f"{'i' if integer else 'f'}_{given}", np.array(given, dtype))
+        return self.array(f"{'i' if integer else 'f'}_{given}", np.array(given, np.int64 if integer else np.float32))
 
     def array(self, name: str, values: Array) -> _Value:
         integer = values.dtype.kind != "f"
@@ -213,60 +200,45 @@ class _OnnxOps:
             self.constants[name] = self.onnx.numpy_helper.from_array(np.ascontiguousarray(values, dtype), name)
         return _Value(self, name, integer)
 
+    tanh = partialmethod(node, "Tanh")
+    exp = partialmethod(node, "Exp")
+    relu = partialmethod(node, "Relu")
+    layer_norm = partialmethod(node, "LayerNormalization", axis=1, epsilon=1e-5)
+    norm = partialmethod(node, "ReduceL2", axes=[1], keepdims=1)
+    take = partialmethod(node, "Gather", axis=0)
+    columns = partialmethod(node, "Gather", axis=1)
+    transpose = partialmethod(node, "Transpose", perm=[1, 0])
+    argmax = partialmethod(node, "ArgMax", integer=True, axis=1, keepdims=0)
+
     def linear(self, x: _Value, weight: _Value, bias: _Value | None = None) -> _Value:
-        product = self.node("MatMul", [x, weight])
+        product = self.node("MatMul", x, weight)
         return product if bias is None else product + bias
 
-    def layer_norm(self, x: _Value, gain: _Value, offset: _Value) -> _Value:
-        return self.node("LayerNormalization", [x, gain, offset], axis=1, epsilon=1e-5)
-
-    def _unary(self, kind: str, x: _Value) -> _Value:
-        return self.node(kind, [x])
-
-    tanh = partialmethod(_unary, "Tanh")
-    exp = partialmethod(_unary, "Exp")
-    relu = partialmethod(_unary, "Relu")
-
-    def norm(self, x: _Value) -> _Value:
-        return self.node("ReduceL2", [x], axes=[1], keepdims=1)
-
     def clip(self, x: _Value, low: float, high: float) -> _Value:
-        return self.node("Clip", [x, self.value(low, False), self.value(high, False)])
+        return self.node("Clip", x, self.value(low, False), self.value(high, False))
 
     def least(self, i: _Value, limit: int) -> _Value:
-        return self.node("Min", [i, self.value(limit, True)])
+        return self.node("Min", i, self.value(limit, True))
 
     def integer(self, x: _Value) -> _Value:
-        return self.node("Cast", [x], integer=True, to=self.onnx.TensorProto.INT64)
+        return self.node("Cast", x, integer=True, to=self.onnx.TensorProto.INT64)
 
     def real(self, i: _Value) -> _Value:
-        return self.node("Cast", [i], integer=False, to=self.onnx.TensorProto.FLOAT)
-
-    def take(self, table: _Value, index: _Value) -> _Value:
-        return self.node("Gather", [table, index], axis=0)
-
-    def transpose(self, matrix: _Value) -> _Value:
-        return self.node("Transpose", [matrix], perm=[1, 0])
+        return self.node("Cast", i, integer=False, to=self.onnx.TensorProto.FLOAT)
 
     def column(self, k: _Value) -> _Value:
-        return self.node("Unsqueeze", [k, self.array("axis_1", np.array([1]))])
-
-    def columns(self, x: _Value, order: _Value) -> _Value:
-        return self.node("Gather", [x, order], axis=1)
+        return self.node("Unsqueeze", k, self.array("axis_1", np.array([1])))
 
     def split(self, x: _Value, at: int) -> tuple[_Value, _Value]:
         end, axis = self.array("end", np.array([np.iinfo(np.int64).max])), self.array("axis_1", np.array([1]))
         zero, middle = self.array("at_0", np.array([0])), self.array(f"at_{at}", np.array([at]))
-        return self.node("Slice", [x, zero, middle, axis]), self.node("Slice", [x, middle, end, axis])
+        return self.node("Slice", x, zero, middle, axis), self.node("Slice", x, middle, end, axis)
 
     def concat(self, parts: Sequence[_Value]) -> _Value:
-        return self.node("Concat", parts, axis=1)
+        return self.node("Concat", *parts, axis=1)
 
     def where(self, condition: _Value, yes: _Value, no: _Value) -> _Value:
-        return self.node("Where", [condition, yes, no], integer=yes.integer)
-
-    def argmax(self, x: _Value) -> _Value:
-        return self.node("ArgMax", [x], integer=True, axis=1, keepdims=0)
+        return self.node("Where", condition, yes, no, integer=yes.integer)
 
     def by_class(self, work: Callable[[_Value, int], _Value], x: _Value, k: _Value, n_classes: int) -> _Value:
         out = work(x, 0)

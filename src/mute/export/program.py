@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -12,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from mute.errors import MuteError
 from mute.estimators.conditional import Conditional
 from mute.flow.routing import NetworkRouter
-from mute.typing import Array, LabelsLike, Method, Ops, Value
+from mute.typing import Array, Label, Method, Ops, RowsLike, Value
 
 __all__ = ["Program", "compare", "program_of"]
 
@@ -26,9 +25,9 @@ class Program:
     """
 
     inputs: tuple[str, ...]
-    run: Callable[..., Any]
+    run: Callable[..., Value]
     n_features: int
-    classes: list[Any]
+    classes: list[Label]
 
 
 def program_of(eraser: Method, counterfactual: bool, concept: str) -> Program:
@@ -44,9 +43,17 @@ def program_of(eraser: Method, counterfactual: bool, concept: str) -> Program:
     if concept == "given" and not conditional:
         raise MuteError(f'{type(eraser).__name__} does not use the class of a row; leave concept="given" out')
     if conditional and concept == "routed":
-        _check_router(eraser)
+        if eraser.router_ is None:
+            raise MuteError(
+                'this eraser has no router; export it with concept="given", which makes the class of each row an input'
+            )
+        if not isinstance(eraser.router_, NetworkRouter):
+            raise MuteError(
+                f"a router of type {type(eraser.router_.classifier).__name__} cannot be exported; fit with "
+                'router="mlp" or "logistic", or export with concept="given"'
+            )
 
-    def run(ops: Ops, x: Value, *labels: LabelsLike) -> Value:
+    def run(ops: Ops, x: Value, *labels: Value) -> Value:
         if not conditional:
             return eraser.move_with(ops, x, *labels) if counterfactual else eraser.erase_with(ops, x)
         given = iter(labels)
@@ -58,21 +65,8 @@ def program_of(eraser: Method, counterfactual: bool, concept: str) -> Program:
     return Program(inputs, run, eraser.n_features_in_, classes)
 
 
-def _check_router(eraser: Method) -> None:
-    if eraser.router_ is None:
-        raise MuteError(
-            'this eraser has no router; export it with concept="given", which makes the class of each row an input'
-        )
-    if not isinstance(eraser.router_, NetworkRouter):
-        kind = type(eraser.router_.classifier).__name__
-        raise MuteError(
-            f'a router of type {kind} cannot be exported; fit with router="mlp" or "logistic", or export with '
-            'concept="given"'
-        )
-
-
 def compare(
-    eraser: Method, program: Program, run: Callable[[dict[str, Array]], Array], rows: Any, most: float = 1e-3
+    eraser: Method, program: Program, run: Callable[[dict[str, Array]], Array], rows: RowsLike, most: float = 1e-3
 ) -> float:
     """The largest difference between an export, which `run` runs, and the eraser; an error above `most` in the mean."""
     X = np.asarray(rows, np.float32)
@@ -81,10 +75,8 @@ def compare(
     codes = {"concept": np.arange(len(X)) % len(classes), "target": np.arange(len(X)) // len(classes) % len(classes)}
     given = {name: codes[name] for name in program.inputs if name != "X"}
     labels = {"concept": classes[codes["concept"]]} if "concept" in given else {}
-    if "target" in given:
-        ours = eraser.counterfactual(X, classes[codes["target"]], **labels)
-    else:
-        ours = eraser.transform(X, **labels)
+    moves = "target" in given
+    ours = eraser.counterfactual(X, classes[codes["target"]], **labels) if moves else eraser.transform(X, **labels)
     gap = run({"X": X, **given}) - ours
     # In the mean over all entries: if a map is very steep, or two classes are as likely, rounding alone decides.
     if not np.sqrt((gap**2).mean()) <= most * np.sqrt((ours**2).mean()):

@@ -5,19 +5,24 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mute.errors import MuteError
 from mute.export.program import compare, program_of
 from mute.flow.ops import TorchOps
 from mute.rows.detect import require_torch
 from mute.storage.files import check_target, write_atomically
-from mute.typing import Array, Foreign, Json, Method
+from mute.typing import Array, Method, RowsLike, Value
+
+if TYPE_CHECKING:
+    from torch import fx, nn
 
 __all__ = ["to_pt2", "to_torch"]
 
 
-def to_torch(eraser: Method, *, counterfactual: bool = False, concept: str = "routed", dtype: str = "float32") -> Any:
+def to_torch(
+    eraser: Method, *, counterfactual: bool = False, concept: str = "routed", dtype: str = "float32"
+) -> fx.GraphModule:
     """A fitted eraser as a ``torch.nn.Module``, which can sit inside a network.
 
     The module is a ``torch.fx.GraphModule`` that does not need this package; `torch.save` and `torch.export` can store
@@ -25,13 +30,8 @@ def to_torch(eraser: Method, *, counterfactual: bool = False, concept: str = "ro
 
     Parameters
     ----------
-    eraser : fitted eraser
-        `MUtE`, a surrogate, or any method whose map is affine (for each class).
-    counterfactual : bool, default=False
-        Move the rows to another class in place of erasing them: the module then takes ``target``.
-    concept : {"routed", "given"}, default="routed"
-        Where the class of a row comes from, for methods that depend on it: from their router, which becomes part of the
-        module, or from a further input.
+    eraser, counterfactual, concept
+        As in `to_onnx`.
     dtype : {"float32", "float64"}, default="float32"
         Precision of the arrays and the rows.
 
@@ -48,7 +48,7 @@ def to_torch(eraser: Method, *, counterfactual: bool = False, concept: str = "ro
 
     Notes
     -----
-    *Limits.* Erasers whose map is neither affine nor a flow (such as `FaRM`) must be copied by `MLPSurrogate` first.
+    *Limits.* Those of `to_onnx`, but for the size.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def to_torch(eraser: Method, *, counterfactual: bool = False, concept: str = "ro
 
 
 def to_pt2(
-    eraser: Method, path: str | Path, *, counterfactual: bool = False, concept: str = "routed", check: Any = None
+    eraser: Method, path: str | Path, *, counterfactual: bool = False, concept: str = "routed", check: RowsLike = None
 ) -> float | None:
     """Write a fitted eraser as a program of ``torch.export``, which ``torch.export.load`` reads without this package.
 
@@ -88,10 +88,8 @@ def to_pt2(
     check_target(path)
     program = program_of(eraser, counterfactual, concept)
     module = to_torch(eraser, counterfactual=counterfactual, concept=concept)
-    example = tuple(
-        torch.zeros((4, program.n_features) if name == "X" else 4, dtype=None if name == "X" else torch.int64)
-        for name in program.inputs
-    )
+    codes = [torch.zeros(4, dtype=torch.int64) for _ in program.inputs[1:]]
+    example = (torch.zeros(4, program.n_features), *codes)
     rows = torch.export.Dim("rows")
     exported = torch.export.export(module, example, dynamic_shapes=tuple({0: rows} for _ in example))
     gap = None
@@ -108,12 +106,12 @@ def to_pt2(
 class _Recorder(TorchOps):
     """Writes a graph in place of computing; constants become buffers of `root`."""
 
-    def __init__(self, root: Foreign, graph: Foreign, tracer: Foreign, precision: str) -> None:
+    def __init__(self, root: nn.Module, graph: fx.Graph, tracer: fx.Tracer, precision: str) -> None:
         super().__init__(precision)
         self.root, self.graph, self.tracer = root, graph, tracer
-        self.known: Json = {}
+        self.known: dict[str, Value] = {}
 
-    def array(self, name: str, values: Array) -> Any:
+    def array(self, name: str, values: Array) -> Value:
         if name not in self.known:
             self.root.register_buffer(name, super().array(name, values))
             proxy = self.torch.fx.Proxy(self.graph.get_attr(name), self.tracer)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import copy
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from mute.errors import MuteError
 from mute.rows.detect import is_tensor, require_torch
-from mute.typing import Classifier, Foreign, Json, LabelsLike, Method
+from mute.typing import Array, LabelsLike, Method, Value
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from mute.torch.intervention import Intervention
 
 __all__ = ["intervene"]
 
@@ -20,15 +26,15 @@ _WIDTHS = ("out_features", "embedding_dim", "embed_dim", "normalized_shape")
 
 @contextmanager
 def intervene(
-    model: Classifier,
+    model: Module,
     layer: str | Sequence[str],
     eraser: Method,
     *,
     target: LabelsLike = None,
     concept: LabelsLike = None,
-    positions: Any = "all",
+    positions: str | slice | Array = "all",
     strength: float = 1.0,
-) -> Iterator[Any]:
+) -> Iterator[Intervention]:
     """Inside the ``with``, the hidden states that a layer gives are erased, or moved to another class.
 
     Later layers see the changed states; gradients pass through them. Afterwards the model is as it was, also after an
@@ -88,24 +94,18 @@ def intervene(
     change = Intervention(eraser, target=target, concept=concept, positions=positions, strength=strength)
     layers = _layers(model, [layer] if isinstance(layer, str) else list(layer))
     for name, module in layers.items():
-        width = _width(module)
-        if width is not None and width != eraser.n_features_in_:
-            raise MuteError(
-                f"layer {name!r} gives states of {width} numbers, but the eraser was fitted on {eraser.n_features_in_}"
-            )
+        width, expected = _width(module), eraser.n_features_in_
+        if width not in (None, expected):
+            raise MuteError(f"layer {name!r} gives states of {width} numbers, but the eraser was fitted on {expected}")
     first = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
     change.try_on(first.device, first.dtype)
-    handles = []
-    try:
+    with ExitStack() as hooks:
         for name, module in layers.items():
-            handles.append(module.register_forward_hook(_hook(change, name)))
+            hooks.callback(module.register_forward_hook(partial(_hook, change, name)).remove)
         yield change
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
-def _layers(model: Classifier, names: list[str]) -> Json:
+def _layers(model: Module, names: list[str]) -> dict[str, Module]:
     known = dict(model.named_modules())
     for name in names:
         if name not in known:
@@ -118,7 +118,7 @@ def _layers(model: Classifier, names: list[str]) -> Json:
     return {name: known[name] for name in names}
 
 
-def _width(module: Foreign) -> int | None:
+def _width(module: Module) -> int | None:
     """How many numbers a state has that the module gives, if it says so."""
     for name in _WIDTHS:
         value = getattr(module, name, None)
@@ -128,40 +128,30 @@ def _width(module: Foreign) -> int | None:
     return None
 
 
-def _hook(change: Any, name: str) -> Any:
-    def hook(module: Foreign, inputs: Any, output: Any) -> Any:
-        try:
-            return _replaced(output, change)
-        except MuteError as error:
-            raise MuteError(f"layer {name!r}: {error}") from error
-
-    return hook
+def _hook(change: Intervention, name: str, module: Module, inputs: tuple[Value, ...], output: Value) -> Value:
+    try:
+        return _replaced(output, change)
+    except MuteError as error:
+        raise MuteError(f"layer {name!r}: {error}") from error
 
 
-def _replaced(output: Any, change: Any) -> Any:
+def _replaced(output: Value, change: Intervention) -> Value:
     """The output of a layer with its hidden states changed."""
     if is_tensor(output):
         return change(output)
     if isinstance(output, tuple | list) and output and is_tensor(output[0]):
         parts = [change(output[0]), *output[1:]]
         return type(output)(*parts) if hasattr(output, "_fields") else type(output)(parts)
-    key = _state_key(output)
-    if key is None:
+    fields = output if isinstance(output, Mapping) else getattr(output, "__dict__", {})
+    states = [key for key in ("last_hidden_state", *fields) if is_tensor(fields.get(key))]
+    if not states:
         raise MuteError(
             f"it gives a {type(output).__name__}; hidden states are looked for in a tensor, a tuple that begins with "
             "one, or an object with last_hidden_state"
         )
-    changed = copy(output)
+    changed, key = copy(output), states[0]
     if isinstance(output, Mapping):
         changed[key] = change(output[key])
     else:
         setattr(changed, key, change(getattr(output, key)))
     return changed
-
-
-def _state_key(output: Any) -> str | None:
-    """The name of the hidden states in a dict or an object."""
-    fields = output if isinstance(output, Mapping) else getattr(output, "__dict__", {})
-    if is_tensor(fields.get("last_hidden_state")):
-        return "last_hidden_state"
-    return next((key for key, value in fields.items() if is_tensor(value)), None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -15,7 +13,7 @@ from mute.estimators.tensors import check_router, run_on
 from mute.flow.ops import check_kind
 from mute.rows.detect import to_host
 from mute.rows.validation import LabelEncoder, check_number
-from mute.typing import LabelsLike, Method, Ops
+from mute.typing import Array, LabelsLike, Method, Ops
 
 __all__ = ["Intervention"]
 
@@ -57,7 +55,7 @@ class Intervention(nn.Module):
         *,
         target: LabelsLike = None,
         concept: LabelsLike = None,
-        positions: Any = "all",
+        positions: str | slice | Array = "all",
         strength: float = 1.0,
     ) -> None:
         super().__init__()
@@ -88,8 +86,8 @@ class Intervention(nn.Module):
             raise MuteError(f"the hidden states are {shape}, but the eraser was fitted on rows of {d} numbers")
         chosen = self._chosen(h)
         states = h if chosen is None else h[chosen]
-        codes = (_spread(labels, h, chosen) for labels in (self.concept, self.target))
-        changed = self._changed(states.reshape(-1, d), *codes).reshape(states.shape)
+        source, target = (_spread(labels, h, chosen) for labels in (self.concept, self.target))
+        changed = self._changed(states.reshape(-1, d), source, target).reshape(states.shape)
         if self.strength != 1:
             changed = torch.lerp(states, changed, self.strength)
         if chosen is None:
@@ -122,24 +120,22 @@ class Intervention(nn.Module):
 
         return run_on(self.eraser, rows, work)
 
-    def _chosen(self, h: Tensor) -> Any:
+    def _chosen(self, h: Tensor) -> tuple[slice | Tensor, ...] | None:
         """The positions as an index of `h`; None for all."""
-        where = self.positions
-        if isinstance(where, str) and where == "all":
-            return None
+        where, shape = self.positions, tuple(h.shape[:-1])
         if isinstance(where, np.ndarray):
-            if where.shape != tuple(h.shape[:-1]):
+            if where.shape != shape:
                 raise MuteError(
-                    f"positions has shape {where.shape}, but the hidden states have {tuple(h.shape[:-1])}: give one "
-                    "for each"
+                    f"positions has shape {where.shape}, but the hidden states have {shape}: give one for each"
                 )
             return (torch.from_numpy(where).to(h.device),)
+        if where == "all":
+            return None
         if h.ndim < 3:
             raise MuteError(f"positions needs hidden states (batch, tokens, D), not shape {tuple(h.shape)}")
-        tokens = slice(-1, None) if isinstance(where, str) else where
-        return (*[slice(None)] * (h.ndim - 2), tokens)
+        return (*[slice(None)] * (h.ndim - 2), slice(-1, None) if isinstance(where, str) else where)
 
-    def _encoded(self, labels: LabelsLike, name: str) -> np.ndarray:
+    def _encoded(self, labels: LabelsLike, name: str) -> Array:
         """Codes in the shape of the labels, () for one of all states."""
         encoder = LabelEncoder(self.eraser.classes_.tolist())
         labels = to_host(labels)
@@ -151,7 +147,7 @@ class Intervention(nn.Module):
         return encoder.encode(flat, name).reshape(array.shape)
 
 
-def _spread(labels: np.ndarray | None, h: Tensor, chosen: Any) -> Tensor | None:
+def _spread(labels: Array | None, h: Tensor, chosen: tuple[slice | Tensor, ...] | None) -> Tensor | None:
     """Labels of the first axes of `h` for each of its states that is chosen."""
     if labels is None:
         return None
@@ -162,7 +158,7 @@ def _spread(labels: np.ndarray | None, h: Tensor, chosen: Any) -> Tensor | None:
     return (whole if chosen is None else whole.to(h.device)[chosen]).reshape(-1)
 
 
-def _checked_positions(positions: Any) -> Any:
+def _checked_positions(positions: str | slice | Array) -> str | slice | Array:
     positions = to_host(positions)
     if isinstance(positions, slice) or (isinstance(positions, str) and positions in ("all", "last")):
         return positions
