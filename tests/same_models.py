@@ -14,5 +14,5 @@ def assert_same(a: MUtE, b: MUtE, but: tuple[str, ...] = ("n_threads",)) -> None
         np.testing.assert_array_equal(array, others[name], err_msg=name)
     for one in (state, other):
         one["parameters"] = {name: value for name, value in one["parameters"].items() if name not in but}
-    assert state == other
+    assert state == other, [(k, state[k], other[k]) for k in state if state[k] != other[k]]
     np.testing.assert_array_equal(a.classes_, b.classes_)

@@ -160,8 +160,9 @@ def test_data_frames(library: str, output: str, task: tuple[NDArray, NDArray, ND
         assert list(Q.columns) == ["mute0", "mute1", "mute2", "mute3"]
     other = eraser.counterfactual(frame, frames.Series(["a"] * len(X)), concept=labels)
     np.testing.assert_allclose(np.asarray(other), eraser.counterfactual(frame, "a", concept=labels), atol=1e-12)
-    with pytest.raises(ValueError, match="feature names"):
-        eraser.transform(frame[["q", "p", "r", "s"]], concept=labels)
+    np.testing.assert_array_equal(np.asarray(eraser.transform(frame[["q", "p", "s", "r"]], concept=labels)), Q)
+    with pytest.raises(ValueError, match="X has no column 'q', which the model was fitted on"):
+        eraser.transform(frame[["p", "r", "s"]], concept=labels)
 
 
 @pytest.mark.parametrize("output", ["default", "pandas", "polars"])

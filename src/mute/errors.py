@@ -1,9 +1,18 @@
-"""The one exception for what the user can put right, and the one warning."""
+"""The one exception for what the user can put right, the warnings, and words for their messages."""
 
 import sys
 import warnings
+from collections.abc import Sequence
 
-__all__ = ["MuteError", "WeakResultWarning", "missing_extra", "warn_weak_result"]
+__all__ = [
+    "ColumnsLeftOut",
+    "MuteError",
+    "WeakResultWarning",
+    "listed",
+    "missing_extra",
+    "warn_user",
+    "warn_weak_result",
+]
 
 
 class MuteError(ValueError):
@@ -14,13 +23,28 @@ class WeakResultWarning(UserWarning):
     """The call worked, but its result is weaker than it seems (few rows, constant columns, ...)."""
 
 
+class ColumnsLeftOut(UserWarning):
+    """Only some columns of a data frame were taken as the embedding; the message names them."""
+
+
+def listed(items: Sequence[object], most: int = 20) -> str:
+    """Items for a message: the first ones, and how many more there are."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return (", ".join(map(str, items[:most])) or "nothing") + more
+
+
 def missing_extra(package: str, extra: str, purpose: str) -> MuteError:
     """Build the error for an optional dependency that is not installed."""
     return MuteError(f'{purpose} needs {package}, which is not installed: pip install "mute-erasure[{extra}]"')
 
 
 def warn_weak_result(message: str) -> None:
-    """Warn with a `WeakResultWarning` that points at the user's line, outside this package."""
+    """Warn with a `WeakResultWarning`."""
+    warn_user(message, WeakResultWarning)
+
+
+def warn_user(message: str, category: type[Warning]) -> None:
+    """Warn with the user's line, outside this package, as the place."""
     frame, level = sys._getframe(1), 2
     # scikit-learn and contextlib wrap some calls, so their frames are skipped too.
     while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] in (
@@ -29,4 +53,4 @@ def warn_weak_result(message: str) -> None:
         "contextlib",
     ):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, WeakResultWarning, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)

@@ -170,6 +170,16 @@ def test_methods_that_need_all_rows_are_refused_on_a_cluster(
     from contextlib import nullcontext
 
     monkeypatch.setattr("mute.rows.dask.cluster", nullcontext)
-    words = ("fit", data / "x.npy", "--concept", data / "z.npy", "-o", tmp_path / "m", "--method", "kram", "-q")
+    words = (
+        "fit",
+        data / "x.npy",
+        "--concept",
+        data / "z.npy",
+        "-o",
+        tmp_path / "m.safetensors",
+        "--method",
+        "kram",
+        "-q",
+    )
     code, _, err = cli(*words, "--dask", "local")
     assert code == 1 and "KRaM needs all rows in memory" in err

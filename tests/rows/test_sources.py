@@ -83,10 +83,11 @@ def test_the_same_eraser_to_the_bit(
     for name, rows, labels in islice(in_every_way(x, z, tmp_path), 3 if layers == "auto" else None):
         eraser = MUtE(layers, scratch=place, **settings, n_threads=2).fit(rows, labels)
         try:
-            assert_same(eraser, expected)
+            assert_same(eraser.nameless(), expected)
         except AssertionError as error:
             raise AssertionError(f"from {name}: {error}") from error
-        assert eraser.n_features_in_ == D and not hasattr(eraser, "feature_names_in_")
+        named = {"parquet": [f"c{j}" for j in range(D)]}.get(name, [])
+        assert eraser.n_features_in_ == D and [*getattr(eraser, "feature_names_in_", ())] == named
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
@@ -122,7 +123,7 @@ def test_methods_of_moments(method: Any, dtype: Any, tmp_path: Path, monkeypatch
     monkeypatch.setattr(memory_of, "available_memory", lambda: x.nbytes)
     for name, rows, labels in in_every_way(x, Z, tmp_path):
         found = clone(method).fit(rows, labels)
-        erased = found.transform(x, **true_labels)
+        erased = found.nameless().transform(x, **true_labels)
         assert erased.dtype == dtype
         np.testing.assert_allclose(erased, expected.transform(x, **true_labels), **tolerance, err_msg=name)
         assert found.fitted_on_ == expected.fitted_on_
@@ -252,7 +253,7 @@ WRONG: dict[str, tuple[Any, Any, str]] = {
     "labels of another number": (lambda: [(X[:9], Z[:8])], None, "y has 8 labels for 9 rows"),
     "a missing label": (lambda: [(X, [None, *Z[1:]])], None, "missing or infinite labels"),
     "one class": (lambda: [(X, ["a"] * len(X))], None, "only one class"),
-    "a lonely row": (lambda: [X], ["c", *Z[1:]], r"1 class\(es\) have one row only"),
+    "a lonely row": (lambda: [X], ["c", *Z[1:]], r"1 of \d+ classes have one row only"),
 }
 
 

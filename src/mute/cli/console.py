@@ -20,20 +20,22 @@ if TYPE_CHECKING:
     from mute.tables import Matrix
 
 __all__ = [
-    "INPUTS", "INTERRUPTED", "Concept", "EncoderName", "Labels", "Model", "Quiet", "Rows", "Seed", "Settings",
-    "Threads", "check_columns", "clock", "fail", "fit_progress", "label_of", "load_eraser", "notes_shown",
-    "on_terminal", "open_with_labels", "output", "parse_settings", "print_fidelity", "print_summary", "print_table",
-    "progress_bar", "resumable", "warnings_shown", "wrote",
+    "INPUTS", "INTERRUPTED", "Columns", "Concept", "DryRun", "EncoderName", "Ids", "Labels", "Model", "Overwrite",
+    "Quiet", "Rows", "Seed", "Settings", "Threads", "check_columns", "check_output", "clock", "column_in", "fail",
+    "fit_progress", "label_of", "load_eraser", "names_of", "notes_shown", "on_terminal", "open_rows", "output",
+    "parse_settings", "print_fidelity", "print_summary", "print_table", "progress_bar", "resumable", "warnings_shown",
+    "what_is_read", "wrote",
 ]  # fmt: skip
 
 # The exit code that typer returns for a KeyboardInterrupt.
 INTERRUPTED = 130
 
 INPUTS = (
-    "Matrices: X.npy, X.npz:KEY, X.safetensors:KEY, X.parquet (all numeric columns, or X.parquet:COLUMN for a list "
-    "column), X.csv. Many files: a folder of .parquet files, or a quoted pattern such as 'part-*.parquet:COLUMN'. "
-    "Labels: the same with :KEY or :COLUMN (also from folders named gender=f), or a .txt file with one label per line. "
-    "The suffix of an output file chooses its format."
+    "Matrices: X.npy, X.npz:KEY, X.safetensors:KEY. Tables: X.parquet, X.csv, X.tsv; their embedding is the one list "
+    "column, or the float columns numbered like e0 ... e383, or what --columns names. Many files: a folder of .parquet "
+    "files, or a quoted pattern such as 'part-*.parquet'. Labels: a column of the same table (gender), FILE:COLUMN, "
+    "FILE:KEY (also from folders named gender=f), or a .txt file with one label per line. The suffix of an output file "
+    "chooses its format."
 )
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
@@ -45,13 +47,31 @@ Settings = Annotated[
 ]
 Model = Annotated[Path, typer.Argument(help="Model written by `mute fit` or `mute distill`.")]
 Rows = Annotated[str, typer.Argument(metavar="X", help="Embeddings: .npy, .npz:KEY, .parquet, .csv, a folder, ...")]
-Concept = Annotated[str, typer.Option("--concept", help="Labels of the concept: labels.csv:gender, z.npy, z.txt, ...")]
+Concept = Annotated[
+    str,
+    typer.Option("--concept", help="Labels of the concept: gender (a column of X), labels.csv:gender, z.npy, ..."),
+]
 EncoderName = Annotated[
     str,
     typer.Option("--encoder", metavar="NAME|FOLDER", help="minilm, mpnet, or the folder of a BERT or MPNet model."),
 ]
 Labels = Annotated[
-    str | None, typer.Option("--concept", help="True labels of the rows, FILE:COLUMN; they replace the router.")
+    str | None,
+    typer.Option("--concept", help="True labels, COLUMN or FILE:COLUMN, in place of the router."),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns", metavar="NAMES", help="Columns of the embedding: names or patterns with commas, such as 'emb_*'."
+    ),
+]
+Ids = Annotated[
+    list[str] | None,
+    typer.Option("--id", metavar="NAME", help="Column that is not part of the embedding; repeatable."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be read, and as what; then stop.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace a file of another kind at the output; never an input.")
 ]
 
 
@@ -219,19 +239,101 @@ def load_eraser(model: Path, threads: int | None = None) -> Method:
     return eraser
 
 
-def open_with_labels(x: str, *specs: str | None) -> tuple[Any, ...]:
-    """The matrix of rows, then the labels of each spec (None for None); label columns are not part of the matrix."""
-    from mute.tables import open_matrix, read_labels, split_spec
+def open_rows(
+    x: str,
+    *specs: str | None,
+    columns: str | None = None,
+    ids: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
+) -> tuple[Any, ...]:
+    """The matrix of rows, then the labels of each spec (None for None).
 
-    labels = [None if spec is None else read_labels(spec) for spec in specs]
-    split = [split_spec(spec) for spec in specs if spec is not None]
-    matrix = open_matrix(x, exclude=[column or "" for path, column in split if path == split_spec(x)[0]])
-    for spec, values in zip(specs, labels, strict=True):
+    Columns of labels and ids are not part of the matrix. `names` are the columns that a model was fitted on.
+    """
+    from mute.tables import open_matrix, read_labels, split_spec
+    from mute.tables.table import TableMatrix
+
+    if columns is not None:
+        if split_spec(x)[1] is not None:
+            raise MuteError(f"{x} names columns, and --columns does too; give them once")
+        x = f"{x}:{columns}"
+    found = [None if spec is None else column_in(x, spec) for spec in specs]
+    labels = [None if spec is None else read_labels(spec) for spec in found]
+    own = [column for spec in found if spec is not None for column in _own_column(x, spec)]
+    matrix = open_matrix(x, exclude=[*own, *(ids or ())], names=names)
+    for name in ids or ():
+        if not isinstance(matrix, TableMatrix) or name not in matrix.kinds:
+            raise MuteError(f"{matrix.path} has no column {name!r}, given by --id; check the name")
+    for spec, values in zip(found, labels, strict=True):
         if values is not None and len(values) != matrix.shape[0]:
             raise MuteError(
                 f"{spec} has {len(values)} labels for the {matrix.shape[0]} rows of {matrix.path}; give one per row"
             )
     return matrix, *labels
+
+
+def column_in(x: str, spec: str) -> str:
+    """The spec of labels, completed if it is only the name of a column of the table `x`."""
+    from mute.tables.specs import LABELS, names_files, split_spec
+
+    (path, selector), table = split_spec(spec), split_spec(x)[0]
+    is_table = table.suffix.lower() in (".parquet", ".csv", ".tsv") or table.is_dir()
+    bare = selector is None and path.suffix.lower() not in LABELS and not names_files(spec)
+    return f"{table}:{spec}" if bare and is_table else spec
+
+
+def _own_column(x: str, spec: str) -> list[str]:
+    """The column that a spec of labels takes from the table `x` itself, if it does."""
+    from mute.tables.specs import split_spec
+
+    (path, column), (table, _) = split_spec(spec), split_spec(x)
+    same = path == table or (path.exists() and table.exists() and path.samefile(table))
+    return [column] if same and column is not None else []
+
+
+def what_is_read(matrix: Matrix, x: str, concept: str | None, labels: Array | None) -> str:
+    """One line on what is read as what: the embedding, the concept and its classes, and the columns left out."""
+    import numpy as np
+
+    from mute.errors import listed
+    from mute.tables.table import TableMatrix
+
+    parts, own = [f"{matrix} as the embedding"], []
+    if concept is not None and labels is not None:
+        spec = column_in(x, concept)
+        own, classes = _own_column(x, spec), np.unique(labels.astype(str) if labels.dtype == object else labels)
+        noun = "class" if len(classes) == 1 else "classes"
+        parts.append(f"concept {own[0] if own else concept} ({len(classes)} {noun}: {listed(classes.tolist(), 10)})")
+    if isinstance(matrix, TableMatrix):
+        parts.append(f"left out: {listed([name for name in matrix.embedding.left_out if name not in own])}")
+    return "; ".join(parts)
+
+
+def names_of(eraser: Method) -> list[str] | None:
+    """The columns that a model was fitted on, if they had names."""
+    names = getattr(eraser, "feature_names_in_", None)
+    return None if names is None else list(names)
+
+
+def check_output(
+    path: Path, content: str, endings: Sequence[str], inputs: Iterable[str | Path | None], overwrite: bool = False
+) -> None:
+    """Refuse, before any work, an output whose ending does not fit, that is an input, or that is of another kind."""
+    from mute.storage.files import check_target
+    from mute.storage.kinds import is_kind
+    from mute.tables.specs import split_spec
+
+    if path.suffix.lower() not in endings:
+        raise MuteError(f"{path} cannot hold {content}; give a name ending in {', '.join(endings)}")
+    for given in inputs:
+        source = None if given is None else split_spec(given)[0]
+        if source is None or not source.exists() or not path.exists():
+            continue
+        if source.samefile(path) or (source.is_dir() and source.resolve() in path.resolve().parents):
+            raise MuteError(f"{path} is an input of this command; choose another name for the output")
+    if path.is_file() and not overwrite and not is_kind(path, content):
+        raise MuteError(f"{path} exists and is not {content}; choose another name, or replace it with --overwrite")
+    check_target(path)
 
 
 def check_columns(x: str, matrix: Matrix, eraser: Method) -> None:

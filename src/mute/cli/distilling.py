@@ -34,26 +34,30 @@ def distill(
     concept: Annotated[
         str | None, typer.Option("--concept", help="True labels, FILE:COLUMN, for a model that requires labels.")
     ] = None,
+    columns: console.Columns = None,
     seed: console.Seed = 0,
+    overwrite: console.Overwrite = False,
     quiet: console.Quiet = False,
 ) -> None:
     """Copy a model into a faster one: mute distill gender.safetensors X.npy -o fast.safetensors"""
     from mute.estimators.registry import make
-    from mute.storage.files import check_target
+    from mute.rows.validation import set_names
     from mute.tables import split_spec
 
-    check_target(output)
+    console.check_output(output, "a model", [".safetensors"], [model, x, concept], overwrite)
     teacher = console.load_eraser(model)
     settings = {"random_state": seed} | ({"router": "teacher"} if kind == "linear" else {})
     settings |= console.parse_settings(set_)
     if "teacher" in settings:
         raise MuteError("there is no setting 'teacher' here: the teacher is the model that is copied")
-    copy = make(f"{kind}-surrogate" + (f":{preset}" if preset else ""), **settings).set_params(teacher=teacher)
-    matrix, labels = console.open_with_labels(x, concept)
+    copy = make(f"{kind}-surrogate" + (f":{preset}" if preset else ""), **settings)
+    copy.set_params(teacher=teacher.nameless())
+    matrix, labels = console.open_rows(x, concept, columns=columns, names=console.names_of(teacher))
     out, start = console.output(quiet), time.perf_counter()
     out.print(f"copying {type(teacher).__name__} on {matrix.shape[0]:,} rows ...")
     with console.warnings_shown(out), console.fit_progress(copy, quiet):
         copy.fit(matrix.to_numpy(), concept=labels)
+    set_names(copy, matrix.shape[1], matrix.columns)
     copy.save(output, about={"x": split_spec(x)[0].name})
     out.print(f"fitted {type(copy).__name__} in {console.clock(time.perf_counter() - start)}")
     console.print_fidelity(out, copy)
@@ -77,21 +81,21 @@ def export(
     check: Annotated[
         str | None, typer.Option(metavar="X", help="Rows on which the export is compared with the model.")
     ] = None,
+    overwrite: console.Overwrite = False,
     quiet: console.Quiet = False,
 ) -> None:
     """Write a model that runs without this package: mute export fast.safetensors -o fast.onnx --check X.npy"""
     from mute.export import to_onnx, to_pt2
     from mute.tables import open_matrix
 
+    console.check_output(output, "an export", [".onnx", ".pt2"], [model, check], overwrite)
     kind = output.suffix.lower()
-    if kind not in (".onnx", ".pt2"):
-        raise MuteError(f"{output} must end in .onnx or, for torch, in .pt2")
     if quantize and kind != ".onnx":
         raise MuteError("--quantize is for .onnx only; leave it out, or write a .onnx file")
     eraser = console.load_eraser(model)
     rows = None
     if check is not None:
-        matrix = open_matrix(check)
+        matrix = open_matrix(check, names=console.names_of(eraser))
         console.check_columns(check, matrix, eraser)
         rows = next(iter(matrix.row_blocks(1000)))
     settings: Json = {"counterfactual": counterfactual, "concept": concept, "check": rows}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from inspect import signature
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mute.cli import console
-from mute.errors import MuteError
+from mute.errors import MuteError, listed
 from mute.typing import Json, LabelsLike, Method
 
 if TYPE_CHECKING:
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["BLOCK_ROWS", "commands"]
 
 commands = typer.Typer()
+
+OnlyEmbedding = Annotated[
+    bool, typer.Option("--only-embedding", help="Write the embedding alone, without the other columns of the table.")
+]
+KeepConcept = Annotated[
+    bool, typer.Option("--keep-concept", help="Keep the column of the concept. Beside erased rows it tells the class.")
+]
 
 # Rows transformed at a time: enough to keep all cores busy, few enough to need little memory.
 BLOCK_ROWS = 16_384
@@ -39,6 +46,8 @@ def fit(
     ] = "mute",
     set_: console.Settings = None,
     task: Annotated[str | None, typer.Option(help="Labels of a task, for methods that preserve a task.")] = None,
+    columns: console.Columns = None,
+    ids: console.Ids = None,
     unlabelled: Annotated[
         str | None, typer.Option(help="mute: more rows, without labels; the router labels them.")
     ] = None,
@@ -83,19 +92,22 @@ def fit(
         str | None,
         typer.Option(metavar="ADDRESS", help="Fit on the dask cluster at host:port; local starts a cluster."),
     ] = None,
+    dry_run: console.DryRun = False,
+    overwrite: console.Overwrite = False,
     threads: console.Threads = None,
     quiet: console.Quiet = False,
 ) -> None:
-    """Fit an eraser: mute fit X.npy --concept labels.csv:gender -o gender.safetensors"""
+    """Fit an eraser: mute fit people.parquet --concept gender -o gender.safetensors"""
+    import numpy as np
     from threadpoolctl import threadpool_limits
 
     from mute.eraser import MUtE
     from mute.estimators.registry import make, method_of
     from mute.flow.checkpoints import Checkpoint
-    from mute.storage.files import check_target
+    from mute.rows.validation import LabelEncoder, check_classes, label_array, set_names
     from mute.tables import open_matrix, split_spec
 
-    check_target(output)
+    console.check_output(output, "a model", [".safetensors"], [x, concept, task, unlabelled], overwrite)
     if iterations not in (None, "auto") and not str(iterations).isdecimal():
         raise MuteError(f"--iterations must be auto or a whole number, not {iterations!r}")
     given: Json = {
@@ -123,11 +135,20 @@ def fit(
         raise MuteError(f"the method {method} does not learn from rows without labels; leave --unlabelled out")
     if hasattr(eraser, "n_threads"):
         eraser.set_params(n_threads=threads)
-    matrix, labels, tasks = console.open_with_labels(x, concept, task)
+    matrix, labels, tasks = console.open_rows(x, concept, task, columns=columns, ids=ids)
     more = {} if task is None else {"task": tasks}
     if unlabelled is not None:
-        more["unlabelled"] = open_matrix(unlabelled).to_numpy()
+        more["unlabelled"] = open_matrix(unlabelled, names=matrix.columns).to_numpy()
     out, start = console.output(quiet), time.perf_counter()
+    out.print(console.what_is_read(matrix, x, concept, labels))
+    if settings.get("concept_type") != "continuous":
+        encoder, codes = LabelEncoder.fit(label_array(labels, "concept"))
+        check_classes(encoder, np.bincount(codes))
+        if labels.dtype.kind == "f":
+            out.print(f"note: the concept has {len(encoder)} different decimal numbers, each of which is a class")
+    if dry_run:
+        out.print(f"{matrix.shape[0]:,} rows would be fitted; nothing was fitted or written")
+        return
     out.print(f"fitting on {matrix.shape[0]:,} rows of {matrix.shape[1]:,} columns ...")
     with (
         nullcontext() if resume is None else console.resumable(resume, what=lambda: "finished layers"),
@@ -139,7 +160,8 @@ def fit(
     ):
         # Rows without labels are joined to the others in memory.
         eraser.fit(rows if unlabelled is None else matrix.to_numpy(), labels, **more)
-    about = {"x": split_spec(x)[0].name, "concept": concept.rsplit("/", 1)[-1], "method": method}
+    set_names(eraser, matrix.shape[1], matrix.columns)
+    about = {"x": split_spec(x)[0].name, "concept": console.column_in(x, concept).rsplit("/", 1)[-1], "method": method}
     eraser.save(output, about=about)
     if resume is not None:
         Checkpoint.remove(resume)
@@ -153,7 +175,7 @@ def fit(
 def _rows_for(eraser: Method, matrix: Matrix, dask: str | None) -> Iterator[Any]:
     """The rows in the form that the method takes: on a cluster, block by block, or in memory."""
     if dask is None:
-        yield matrix if eraser.fits_on_blocks else matrix.to_numpy()
+        yield matrix
         return
     from mute.rows.dask import cluster, to_dask
 
@@ -179,22 +201,35 @@ def methods() -> None:
 def erase(
     model: console.Model,
     x: console.Rows,
-    output: Annotated[Path, typer.Option("--output", "-o", help="File of the erased rows.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File of the erased rows: the same table, or matrix.")],
     concept: console.Labels = None,
+    columns: console.Columns = None,
+    only_embedding: OnlyEmbedding = False,
+    keep_concept: KeepConcept = False,
     adapt: Annotated[
         bool, typer.Option("--adapt", help="Adapt the eraser to these rows first. All rows are read into memory.")
     ] = False,
+    dry_run: console.DryRun = False,
+    overwrite: console.Overwrite = False,
     threads: console.Threads = None,
     quiet: console.Quiet = False,
 ) -> None:
-    """Erase the concept: mute erase gender.safetensors X.npy -o Q.npy"""
+    """Erase the concept: mute erase gender.safetensors people.parquet -o erased.parquet
+
+    The output is the input table with its embedding replaced. The column of the concept is left out: published beside
+    the erased rows, it would defeat the erasure.
+    """
     eraser = console.load_eraser(model, threads)
+    if adapt and not hasattr(eraser, "adapt"):
+        raise MuteError(f"--adapt is for MUtE, not for {type(eraser).__name__}; leave it out")
+    table = _Table(model, eraser, x, [concept], output, columns, only_embedding, keep_concept, overwrite, quiet)
+    if dry_run:
+        table.describe()
+        return
+    plain = eraser.nameless()
     if adapt:
-        if not hasattr(eraser, "adapt"):
-            raise MuteError(f"--adapt is for MUtE, not for {type(eraser).__name__}; leave it out")
-        matrix, labels = console.open_with_labels(x, concept)
-        eraser = eraser.adapt(matrix.to_numpy(), concept=labels)
-    _stream(eraser, x, output, [concept], "erasing rows", quiet, lambda rows, z: eraser.transform(rows, concept=z))
+        plain = plain.adapt(table.matrix.to_numpy(), concept=table.labels[0])
+    table.rewrite("erasing rows", lambda rows, z: plain.transform(rows, concept=z))
 
 
 @commands.command(epilog=console.INPUTS)
@@ -204,10 +239,18 @@ def counterfactual(
     to: Annotated[str, typer.Option("--to", help="Target label, or FILE:COLUMN with one target per row.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="File of the counterfactual rows.")],
     concept: console.Labels = None,
+    columns: console.Columns = None,
+    only_embedding: OnlyEmbedding = False,
+    keep_concept: KeepConcept = False,
+    dry_run: console.DryRun = False,
+    overwrite: console.Overwrite = False,
     threads: console.Threads = None,
     quiet: console.Quiet = False,
 ) -> None:
-    """Move rows to another label: mute counterfactual gender.safetensors X.npy --to female -o X_cf.npy"""
+    """Move rows to another label: mute counterfactual gender.safetensors people.parquet --to female -o moved.parquet
+
+    The output is the input table with its embedding replaced, without the column of the concept.
+    """
     from mute.tables.specs import names_files
 
     eraser = console.load_eraser(model, threads)
@@ -215,40 +258,105 @@ def counterfactual(
         raise MuteError(f"{model} is a {type(eraser).__name__}, which makes no counterfactuals; see `mute methods`")
     known = list(map(str, eraser.classes_))
     label = console.label_of(eraser.classes_, to, "--to") if to in known else None
-    if label is None and not names_files(to):
+    if label is None and not names_files(to) and not _is_column(x, to, console.names_of(eraser)):
         raise MuteError(f"--to {to!r} is neither a label of the model nor a file; its labels: {', '.join(known)}")
+    specs = [concept, to if label is None else None]
+    table = _Table(model, eraser, x, specs, output, columns, only_embedding, keep_concept, overwrite, quiet)
+    if dry_run:
+        table.describe()
+        return
+    plain = eraser.nameless()
 
     def work(rows: np.ndarray, z: LabelsLike, targets: LabelsLike) -> np.ndarray:
-        return eraser.counterfactual(rows, label if targets is None else targets, concept=z)
+        return plain.counterfactual(rows, label if targets is None else targets, concept=z)
 
-    _stream(eraser, x, output, [concept, to if label is None else None], "moving rows", quiet, work)
+    table.rewrite("moving rows", work)
 
 
-def _stream(
-    eraser: Method, x: str, output: Path, specs: list[str | None], step: str, quiet: bool,
-    work: Callable[..., np.ndarray],
-) -> None:  # fmt: skip
-    """Read rows and labels, `work` on them and write them, block by block."""
-    from mute.tables import open_writer
+class _Table:
+    """Rows of a model's input and where they go: a table whose embedding is replaced, or a matrix."""
 
-    matrix, *labels = console.open_with_labels(x, *specs)
-    console.check_columns(x, matrix, eraser)
-    n, done, start = matrix.shape[0], 0, time.perf_counter()
-    with (
-        open_writer(output, n, matrix.shape[1], matrix.dtype, columns=matrix.columns) as writer,
-        console.progress_bar(quiet, step) as report,
-    ):
-        for block in matrix.row_blocks(BLOCK_ROWS):
-            end = done + len(block)
-            try:
-                writer.write(work(block, *(None if values is None else values[done:end] for values in labels)))
-            except MuteError as error:
-                raise MuteError(f"rows {done} to {end - 1} of {x}: {error}") from error
-            done = end
-            report(step, done, n)
-    seconds = time.perf_counter() - start
-    speed = f"in {console.clock(seconds)} ({n / seconds:,.0f} rows/s)"
-    console.output(quiet).print(f"wrote {n:,} rows to {output} {speed}")
+    def __init__(
+        self, model: Path, eraser: Method, x: str, specs: list[str | None], output: Path, columns: str | None,
+        only_embedding: bool, keep_concept: bool, overwrite: bool, quiet: bool,
+    ) -> None:  # fmt: skip
+        from mute.tables.rewriting import TABLES
+        from mute.tables.specs import MATRICES
+        from mute.tables.table import TableMatrix
+
+        self.x, self.output, self.concept, self.quiet = x, output, specs[0], quiet
+        self.matrix, *self.labels = console.open_rows(x, *specs, columns=columns, names=console.names_of(eraser))
+        console.check_columns(x, self.matrix, eraser)
+        self.others: list[str] = []
+        self.dropped: list[str] = []
+        if isinstance(self.matrix, TableMatrix) and not only_embedding:
+            self.dropped = [] if keep_concept else self._concepts(model, self.matrix.embedding.left_out)
+            self.others = [name for name in self.matrix.embedding.left_out if name not in self.dropped]
+        kinds = TABLES if self.others else MATRICES
+        if self.others and output.suffix.lower() in MATRICES and output.suffix.lower() not in TABLES:
+            raise MuteError(
+                f"{output} cannot hold the other columns of {x} ({listed(self.others, 5)}); give a name ending in "
+                f"{', '.join(TABLES)}, or write the embedding alone with --only-embedding"
+            )
+        console.check_output(output, "rows", kinds, [model, x, *specs], overwrite)
+
+    def _concepts(self, model: Path, names: Sequence[str]) -> list[str]:
+        """Columns of the concept: of its labels in this call, and of those that the model was fitted on."""
+        from mute.estimators.persistence import describe
+        from mute.tables.specs import split_spec
+
+        at_fit = str(describe(model)["provenance"].get("concept", "")).rpartition(":")[2]
+        given = None if self.concept is None else split_spec(console.column_in(self.x, self.concept))[1]
+        return [name for name in names if name in (at_fit, given)]
+
+    def describe(self) -> None:
+        """Print what would be read and written."""
+        out = console.output(self.quiet)
+        out.print(console.what_is_read(self.matrix, self.x, self.concept, self.labels[0]))
+        out.print(f"{self.matrix.shape[0]:,} rows would be written to {self.output}; {self._kept()}")
+
+    def _kept(self) -> str:
+        kept = f"with the columns {listed(self.others)}" if self.others else "the embedding alone"
+        gone = f"; without {listed(self.dropped)}, which tells the class (--keep-concept keeps it)"
+        return kept + (gone if self.dropped else "")
+
+    def rewrite(self, step: str, work: Callable[..., np.ndarray]) -> None:
+        """`work` on the rows and labels and write them, block by block."""
+        from mute.tables import open_writer
+        from mute.tables.rewriting import rewrite_table
+
+        matrix, n, begin = self.matrix, self.matrix.shape[0], time.perf_counter()
+        with console.progress_bar(self.quiet, step) as report:
+
+            def of_block(block: np.ndarray, start: int) -> np.ndarray:
+                end = start + len(block)
+                try:
+                    made = work(block, *(None if values is None else values[start:end] for values in self.labels))
+                except MuteError as error:
+                    raise MuteError(f"rows {start} to {end - 1} of {self.x}: {error}") from error
+                report(step, end, n)
+                return made
+
+            if self.others:
+                rewrite_table(matrix, self.output, of_block, drop=self.dropped, size=BLOCK_ROWS)
+            else:
+                with open_writer(self.output, n, matrix.shape[1], matrix.dtype, columns=matrix.columns) as writer:
+                    start = 0
+                    for block in matrix.row_blocks(BLOCK_ROWS):
+                        writer.write(of_block(block, start))
+                        start += len(block)
+        seconds = time.perf_counter() - begin
+        speed = f"in {console.clock(seconds)} ({n / seconds:,.0f} rows/s)"
+        console.output(self.quiet).print(f"wrote {n:,} rows to {self.output} {speed}; {self._kept()}")
+
+
+def _is_column(x: str, name: str, names: list[str] | None) -> bool:
+    """Whether the table of rows has a column of this name."""
+    from mute.tables import open_matrix
+    from mute.tables.table import TableMatrix
+
+    matrix = open_matrix(x, names=names)
+    return isinstance(matrix, TableMatrix) and name in matrix.kinds
 
 
 @commands.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,6 +42,8 @@ def audit(
     concept: console.Concept,
     output: Output,
     task: TaskLabels = None,
+    columns: console.Columns = None,
+    ids: console.Ids = None,
     fit_rows: Annotated[str | None, typer.Option(help="Training rows of the eraser, for the paper's protocol.")] = None,
     fit_concept: Annotated[str | None, typer.Option(help="Labels of the training rows.")] = None,
     fit_erased: Annotated[
@@ -52,6 +54,7 @@ def audit(
     max_leak: MaxLeak = 0.02,
     most_rows: MostRows = 20_000,
     seed: console.Seed = 0,
+    overwrite: console.Overwrite = False,
     quiet: console.Quiet = False,
 ) -> None:
     """Judge an eraser on unseen rows: mute audit gender.safetensors X.npy --concept z.csv:gender -o audit.html"""
@@ -59,19 +62,25 @@ def audit(
     from mute.evaluation.audit import audit as judge
     from mute.tables import open_matrix
 
-    write = _writer(output)
+    write = _writer(output, [model, x, concept, task, fit_rows, fit_concept, fit_erased], overwrite)
     if (fit_rows is None) != (fit_concept is None):
         raise MuteError("--fit-rows and --fit-concept go together; give the training rows and their labels")
     elsewhere = not model.endswith(".safetensors")
-    subject = open_matrix(model) if elsewhere else mute.load(Path(model))
+    if elsewhere:
+        subject = open_matrix(model)
+        names = subject.columns
+    else:
+        eraser = mute.load(Path(model))
+        subject, names = eraser.nameless(), console.names_of(eraser)
     if elsewhere and fit_rows is not None and fit_erased is None:
         raise MuteError("--fit-rows of rows erased elsewhere need --fit-erased; give the erased training rows")
-    matrix, labels, tasks = console.open_with_labels(x, concept, task)
+    matrix, labels, tasks = console.open_rows(x, concept, task, columns=columns, ids=ids, names=names)
     seen: tuple | None = None
     if fit_rows is not None:
-        seen = console.open_with_labels(fit_rows, fit_concept)
-        seen = (*seen, open_matrix(fit_erased or "")) if elsewhere else seen
+        seen = console.open_rows(fit_rows, fit_concept, ids=ids, names=names)
+        seen = (*seen, open_matrix(fit_erased or "", names=names)) if elsewhere else seen
     out = console.output(quiet)
+    out.print(console.what_is_read(matrix, x, concept, labels))
     with console.warnings_shown(out), console.progress_bar(quiet, "reading") as report:
         found = judge(
             subject, matrix, labels, task=tasks, fit_rows=seen, oracle=oracle or None, progress=report,
@@ -91,6 +100,8 @@ def compare(
     concept: console.Concept,
     output: Output,
     task: TaskLabels = None,
+    columns: console.Columns = None,
+    ids: console.Ids = None,
     methods: Annotated[str, typer.Option(help="all, or names separated by commas; see `mute methods`.")] = "all",
     fit_share: Annotated[float, typer.Option(help="Share of training rows; the other rows judge.")] = 0.5,
     adversaries: Adversaries = "all",
@@ -98,6 +109,7 @@ def compare(
     most_rows: MostRows = 20_000,
     seed: console.Seed = 0,
     again: Annotated[bool, typer.Option("--again", help="Ignore the finished methods of an earlier run.")] = False,
+    overwrite: console.Overwrite = False,
     quiet: console.Quiet = False,
 ) -> None:
     """Judge many erasers on one split: mute compare X.npy --concept z.csv:gender --methods all -o compare.html
@@ -106,13 +118,14 @@ def compare(
     """
     from mute.evaluation.compare import compare as judge
 
-    write = _writer(output)
-    matrix, labels, tasks = console.open_with_labels(x, concept, task)
+    write = _writer(output, [x, concept, task], overwrite)
+    matrix, labels, tasks = console.open_rows(x, concept, task, columns=columns, ids=ids)
     folder = output.with_name(f"{output.stem}.parts")
     if again:
         for part in folder.glob("*.json"):
             part.unlink()
     out = console.output(quiet)
+    out.print(console.what_is_read(matrix, x, concept, labels))
     with (
         console.resumable(folder, what=lambda: f"{len(list(folder.glob('*.json')))} finished method(s)"),
         console.warnings_shown(out),
@@ -155,14 +168,10 @@ def _print_comparison(out: Console, found: Comparison) -> None:
         out.print(f"{name} failed: {error}", style="red")
 
 
-def _writer(output: Path) -> Callable[[Any], None]:
+def _writer(output: Path, inputs: Sequence[str | None], overwrite: bool) -> Callable[[Any], None]:
     """The function that writes the report; the file name is checked before any work."""
-    from mute.storage.files import check_target
-
-    check_target(output)
-    method = _WRITERS.get(output.suffix)
-    if method is None:
-        raise MuteError(f"cannot write a report to {output}: give a name that ends in {', '.join(_WRITERS)}")
+    console.check_output(output, "a report", list(_WRITERS), inputs, overwrite)
+    method = _WRITERS[output.suffix.lower()]
     if method == "to_html":
         from mute.evaluation.page import require_libraries
 

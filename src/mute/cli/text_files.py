@@ -16,7 +16,8 @@ from mute.datasets import read_pickle
 from mute.errors import MuteError
 from mute.storage.files import check_target, write_atomically
 from mute.tables import read_labels
-from mute.tables.columns import check_unique, delimited_rows, import_arrow
+from mute.tables.delimited import delimited_column
+from mute.tables.parquet import parquet_column
 from mute.tables.readers import pick, readable
 from mute.tables.specs import locate
 from mute.text import Counterfactuals
@@ -106,24 +107,6 @@ def _lines(path: Path, _: str | None) -> list[str]:
         return [line.removesuffix("\n") for line in file]
 
 
-def _delimited(path: Path, column: str | None) -> list[str]:
-    rows = delimited_rows(path)
-    _, header = next(rows, (0, []))
-    column = pick(path, column, header, "column")
-    check_unique(path, [column], header)
-    at = header.index(column)
-    return [fields[at] for _, fields in rows]
-
-
-def _parquet(path: Path, column: str | None) -> list[Any]:
-    with readable(path), import_arrow().parquet.ParquetFile(path) as file:
-        names = file.schema_arrow.names
-        column = pick(path, column, names, "column")
-        check_unique(path, [column], names)
-        values: list[Any] = file.read(columns=[column]).column(column).to_pylist()
-        return values
-
-
 def _json_lines(path: Path, key: str | None) -> list[Any]:
     with readable(path), open(path, encoding="utf-8-sig") as file:
         rows = [json.loads(line) for line in file if line.strip()]
@@ -154,9 +137,9 @@ def _under_key(path: Path, rows: Sequence[Any], key: str | None) -> list[Any]:
 
 _READERS: dict[str, Callable[[Path, str | None], list[Any]]] = {
     ".txt": _lines,
-    ".csv": _delimited,
-    ".tsv": _delimited,
-    ".parquet": _parquet,
+    ".csv": delimited_column,
+    ".tsv": delimited_column,
+    ".parquet": lambda path, column: list(parquet_column(path, column).to_pylist()),
     ".jsonl": _json_lines,
     ".pickle": _pickle,
     ".pkl": _pickle,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
+from copy import copy
 from typing import ClassVar, Self
 
 import numpy as np
@@ -17,7 +18,7 @@ from mute.errors import MuteError
 from mute.estimators.persistence import Stored
 from mute.estimators.progress import Callback
 from mute.estimators.tensors import check_tensor, run_on
-from mute.rows.detect import come_in_blocks, is_dask, is_tensor, to_host
+from mute.rows.detect import come_in_blocks, is_tensor, to_host
 from mute.rows.reductions import FirstScan
 from mute.rows.sources import fits_in_memory, join_blocks, open_block_store, over_blocks, refuse_iterator
 from mute.rows.stores import ChunkStore
@@ -32,6 +33,7 @@ from mute.rows.validation import (
     concept_values,
     label_array,
     random_state_of,
+    set_names,
 )
 from mute.typing import Constraints, Json, LabelsLike, Ops, RowsLike, Setting, Value
 
@@ -75,14 +77,24 @@ class Estimator(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     ) -> RowsLike:
         """Run the row method `name` on any kind of rows; `one_each` if it returns one value for each row."""
         check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None and not erased and hasattr(X, "matching"):
+            X = X.matching(list(names))
         if one_each and come_in_blocks(X):
-            return join_blocks(X, lambda block: getattr(self, name)(block, **labels))
+            plain = self.nameless()
+            return join_blocks(X, lambda block: getattr(plain, name)(block, **labels))
         if come_in_blocks(X):
             return over_blocks(self, name, X, **labels)
         if is_tensor(X):
             check_tensor(self, X, "Q" if erased else "X")
             return run_on(self, X, lambda ops, x: getattr(self, f"_{name}_with")(ops, x, **labels))
         return getattr(self, f"_{name}")(check_rows(self, X, erased=erased), **labels)
+
+    def nameless(self) -> Self:
+        """A copy that does not know the names of the columns, for blocks of rows, which have none."""
+        bare = copy(self)
+        bare.__dict__.pop("feature_names_in_", None)
+        return bare
 
     def set_callbacks(self, *callbacks: Callback) -> Self:
         """Set the functions that are called after every step of a fit, in place of earlier ones.
@@ -190,13 +202,17 @@ class ConceptEstimator(Estimator):
 
     def _fit(self, X: RowsLike, y: LabelsLike, concept: LabelsLike, **labels: LabelsLike) -> Self:
         """Check the input, learn, and set `fitted_on_`; further `labels` are encoded and given to `_learn`."""
-        if come_in_blocks(X):
-            if not fits_in_memory(X, getattr(self, "scratch", "auto")):
-                return self._fit_blocks(X, y, concept)
-            X = X.to_numpy()
+        on_disk = hasattr(X, "row_blocks")
+        read_whole = on_disk and (not self.fits_on_blocks or fits_in_memory(X, getattr(self, "scratch", "auto")))
+        if come_in_blocks(X) and not read_whole:
+            return self._fit_blocks(X, y, concept)
         with self._all_or_nothing():
             self._check_settings()
-            X = check_rows(self, X, reset=True)
+            if on_disk:
+                names, X = X.columns, check_rows(self, X.to_numpy(), reset=True)
+                set_names(self, X.shape[1], names)
+            else:
+                X = check_rows(self, X, reset=True)
             z = self._read_concept(X, y, concept)
             codes = {name: self._encode_new(given, len(X), name) for name, given in labels.items()}
             self._n_features_out = X.shape[1]
@@ -223,10 +239,8 @@ class ConceptEstimator(Estimator):
                 counts = scan.class_counts().sum(axis=0)
                 check_classes(encoder, counts)
                 self._encoder, self.classes_ = encoder, encoder.as_array()
-                self.n_features_in_ = self._n_features_out = rows.n_features
-                self.__dict__.pop("feature_names_in_", None)
-                if is_dask(X) and hasattr(X, "columns"):
-                    self.feature_names_in_ = np.array(X.columns, object)
+                self._n_features_out = rows.n_features
+                set_names(self, rows.n_features, getattr(X, "columns", None))
                 self._learn_from(rows, scan)
                 self._remember_rows(rows, scan.sha256, class_rows=counts.tolist())
         return self

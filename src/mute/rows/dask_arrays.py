@@ -1,6 +1,5 @@
 """Dask's collections as rows: checked, read block by block, and mapped lazily."""
 
-import copy
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +9,9 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.rows.detect import is_dask
+from mute.rows.embedding import match_names
 from mute.rows.matrix import Matrix, float_dtype
-from mute.rows.validation import check_length, check_width, label_array, listed, one_per_row
+from mute.rows.validation import check_length, check_width, label_array, one_per_row
 from mute.typing import Array, Foreign, LabelsLike, Method, RowsLike
 
 __all__ = ["DaskMatrix", "as_announced", "checked_array", "label_chunks", "map_dask", "unknown_sizes"]
@@ -81,12 +81,10 @@ def map_dask(estimator: Method, method: str, X: RowsLike, labels: dict[str, Labe
     from dask.delayed import delayed
 
     if hasattr(X, "to_dask_array"):
-        names = getattr(estimator, "feature_names_in_", X.columns)
-        if method != "inverse_transform" and list(names) != list(X.columns):
-            raise MuteError(
-                f"X has the columns {listed(list(X.columns))} where fit had {listed(list(names))}; "
-                "give the same columns in the same order"
-            )
+        names = getattr(estimator, "feature_names_in_", None)
+        if method != "inverse_transform" and names is not None:
+            found = match_names("X", dict.fromkeys(X.columns, "float"), list(names))
+            X = X if found is None else X[list(found.names)]
         X = X.to_dask_array()
     _check_matrix(X)
     if not np.isnan(X.shape[1]):
@@ -109,9 +107,7 @@ def map_dask(estimator: Method, method: str, X: RowsLike, labels: dict[str, Labe
             beside[name] = from_array(array, chunks=(X.chunks[0],))
         else:
             same[name] = given
-    bare = copy.copy(estimator)
-    bare.set_callbacks()  # callbacks watch a fit, and may have parts that cannot be sent
-    bare.__dict__.pop("feature_names_in_", None)  # blocks have no names
+    bare = estimator.nameless().set_callbacks()  # callbacks watch a fit, and may have parts that cannot be sent
     model = delayed(bare, pure=False, traverse=False)
     call = {"model": model, "method": method, "names": tuple(beside), "same": same}
     columns = [array[:, None] for array in beside.values()]

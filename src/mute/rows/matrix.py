@@ -1,7 +1,9 @@
 """Matrices whose rows are read block by block: from files (`mute.tables`), from another matrix, from an iterator."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -42,6 +44,13 @@ class Matrix(ABC):
             raise kind(f"{path} has a matrix of shape {shape}; give at least one row and one column")
         self.path, self.shape, self.dtype, self.columns = path, shape, dtype, columns
 
+    def __str__(self) -> str:
+        return f"{self.shape[1]} columns of {self.path}"
+
+    def matching(self, names: Sequence[str]) -> Matrix:
+        """The columns that a model calls `names`; a matrix without names is taken as it is."""
+        return self
+
     def row_blocks(self, size: int) -> Iterator[Array]:
         """Iterate once over the rows, in order, in blocks of `size` rows; the last block may have fewer.
 
@@ -67,6 +76,11 @@ class Matrix(ABC):
         """
         return [(self.shape[0], self.to_numpy)]
 
+    def check_complete(self, n_rows: int) -> None:
+        """Refuse a pass that has read another number of rows than were announced, or a file that has changed since."""
+        if n_rows != self.shape[0]:
+            raise MuteError(f"{self.path} has {n_rows} rows where {self.shape[0]} were announced; write it again")
+
     def _complete(self, blocks: Iterator[Array]) -> Iterator[Array]:
         # A file that changes while it is read, or has a wrong header, must not leave rows of the result unfilled.
         read = 0
@@ -74,8 +88,7 @@ class Matrix(ABC):
             read += len(block)
             if read <= self.shape[0]:
                 yield block
-        if read != self.shape[0]:
-            raise MuteError(f"{self.path} has {read} rows where {self.shape[0]} were announced; write it again")
+        self.check_complete(read)
 
     @abstractmethod
     def _blocks(self, size: int) -> Iterator[Array]: ...

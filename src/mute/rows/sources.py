@@ -114,12 +114,13 @@ def over_blocks(estimator: Method, method: str, X: RowsLike, **labels: LabelsLik
 
         return map_dask(estimator, method, X, labels)
     per_row = {name: given for name, given in labels.items() if one_per_row(given, estimator)}
+    plain = estimator.nameless()
 
     def work(block: NDArray, start: int) -> NDArray[np.floating]:
         part = slice(start, start + len(block))
         of_block = {name: given[part] if name in per_row else given for name, given in labels.items()}
         try:
-            return getattr(estimator, method)(block, **of_block)
+            return getattr(plain, method)(block, **of_block)
         except MuteError as error:
             raise MuteError(f"rows {part.start} to {part.stop - 1}: {error}") from error
 

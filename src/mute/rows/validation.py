@@ -8,17 +8,23 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.errors import MuteError, warn_weak_result
+from mute.errors import MuteError, listed, warn_weak_result
 from mute.rows.detect import to_host
+from mute.rows.frames import FrameRows, is_frame
 from mute.typing import Label, LabelsLike, Method, RowsLike, Seed, Setting
 
 __all__ = [
     "BadRows", "LabelEncoder", "check_classes", "check_finite", "check_length", "check_number", "check_parameters",
-    "check_rows", "check_whole_number", "check_width", "concept_of", "concept_values", "label_array", "listed",
-    "one_per_row", "random_state_of", "warn_of_few_rows",
+    "check_rows", "check_whole_number", "check_width", "concept_of", "concept_values", "label_array", "one_per_row",
+    "random_state_of", "set_names", "warn_of_few_rows",
 ]  # fmt: skip
 
 _BLOCK = 8192
+
+# More different numbers than this are a quantity, not classes.
+_MOST_NUMBERS = 50
+# Every class has maps of its own, so the cost grows with their number.
+_MOST_CLASSES = 1000
 
 
 class _MuteTypeError(MuteError, TypeError):
@@ -40,17 +46,34 @@ def check_rows(
     X = to_host(X)
     if issparse(X):
         raise _MuteTypeError(f"{name} is a sparse {type(X).__name__}; give a dense array, for example X.toarray()")
+    frame = None
+    if is_frame(X) and not erased:
+        frame = FrameRows(X, None if reset else getattr(estimator, "feature_names_in_", None), name, fits=reset)
+        X = frame.rows
     half = getattr(X, "dtype", None) == np.float16
     settings = {"dtype": np.float32 if half else (np.float64, np.float32), "ensure_all_finite": False}
     try:
-        X = check_array(X, **settings) if erased else validate_data(estimator, X, reset=reset, **settings)
+        if frame is None and not erased:
+            X = validate_data(estimator, X, reset=reset, **settings)
+        else:
+            X = check_array(X, **settings)
     except TypeError as error:
         raise _MuteTypeError(f"{name} cannot be read as an array of numbers: {error}") from error
     except ValueError as error:
         raise MuteError(f"{name} cannot be used: {error}") from error
+    if frame is not None and reset:
+        set_names(estimator, X.shape[1], frame.names)
     check_width(X.shape[1], estimator, name)
     check_finite(X, name)
     return X
+
+
+def set_names(estimator: Method, width: int, names: Sequence[str] | None) -> None:
+    """Remember the width of the rows, and the names of their columns if they have names, as scikit-learn does."""
+    estimator.n_features_in_ = width
+    estimator.__dict__.pop("feature_names_in_", None)
+    if names is not None:
+        estimator.feature_names_in_ = np.array(names, object)
 
 
 def check_width(width: int, estimator: Method, name: str) -> None:
@@ -122,12 +145,6 @@ def _not_finite(values: NDArray) -> set[str]:
     """Which kinds of values are not finite, in words."""
     found = {"NaN": np.isnan(values), "infinity": np.isinf(values)}
     return {kind for kind, where in found.items() if where.any()}
-
-
-def listed(items: Sequence[Any], most: int = 20) -> str:
-    """Items for a message: the first ones, and how many more there are."""
-    more = f" and {len(items) - most} more" if len(items) > most else ""
-    return (", ".join(map(str, items[:most])) or "nothing") + more
 
 
 def label_array(labels: LabelsLike, name: str) -> NDArray[np.object_]:
@@ -273,18 +290,27 @@ def concept_values(n_rows: int, y: LabelsLike, concept: LabelsLike) -> NDArray[n
 
 
 def check_classes(encoder: LabelEncoder, counts: NDArray[np.int64]) -> None:
-    """Refuse fewer than two classes, and classes of fewer than two rows."""
-    if len(encoder) < 2:
+    """Refuse fewer than two classes, numbers that are no classes, too many classes, and classes of one row."""
+    n, classes = int(counts.sum()), encoder.classes
+    if len(classes) < 2:
         raise MuteError(
-            f"the concept has only one class, {encoder.classes[0]!r}: there is nothing to erase; "
+            f"the concept has only one class, {classes[0]!r}, in all {n:,} rows: there is nothing to erase; "
             "give labels of at least two classes"
         )
-    if counts.min() < 2:
-        lonely = [repr(encoder.classes[k]) for k in np.flatnonzero(counts < 2)]
-        hint = "; the concept must be discrete: bin a continuous one first" if len(lonely) > 20 else ""
+    if len(classes) > _MOST_NUMBERS and all(isinstance(c, int | float) for c in classes):
         raise MuteError(
-            f"{len(lonely)} class(es) have one row only ({listed(lonely, 5)}), from which no law can be estimated; "
-            f"merge or drop them{hint}"
+            f"the concept has {len(classes):,} different numbers ({min(classes)} to {max(classes)}) in {n:,} rows, as "
+            "a quantity or an identifier has; bin it into a few classes, or give its values as text if each is a class"
+        )
+    if len(classes) > _MOST_CLASSES:
+        raise MuteError(
+            f"the concept has {len(classes):,} classes in {n:,} rows, more than {_MOST_CLASSES:,}; merge classes"
+        )
+    if counts.min() < 2:
+        lonely = [repr(classes[k]) for k in np.flatnonzero(counts < 2)]
+        raise MuteError(
+            f"{len(lonely)} of {len(classes)} classes have one row only ({listed(lonely, 5)}), from which no law can "
+            "be estimated; merge or drop them"
         )
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.errors import MuteError
-from mute.rows.validation import listed
-from mute.tables.columns import check_unique, delimited_rows, import_arrow
+from mute.errors import MuteError, listed
+from mute.tables.delimited import delimited_column
+from mute.tables.parquet import import_arrow, parquet_column
 from mute.tables.raw import npy_layout, safetensors_layout
 from mute.tables.readers import npz_array, pick, readable
 from mute.tables.specs import LABELS, Found, Spec, find
@@ -123,29 +123,19 @@ def _safetensors_labels(path: Path, key: str | None) -> Array:
 
 
 def _parquet_labels(path: Path, column: str | None) -> Array:
-    types = import_arrow().types
-    with readable(path), import_arrow().parquet.ParquetFile(path) as file:
-        names = file.schema_arrow.names
-        column = pick(path, column, names, "column")
-        check_unique(path, [column], names)
-        values = file.read(columns=[column]).column(column).combine_chunks()
-        if types.is_dictionary(values.type):
-            values = values.dictionary_decode()
-        kind = values.type
-        text = types.is_string(kind) or types.is_large_string(kind)
-        if not (text or types.is_integer(kind) or types.is_boolean(kind) or types.is_floating(kind)):
-            raise MuteError(f"{path}: column {column!r} is {kind}; give integers, strings or booleans")
-        _check_gaps(str(path), values.is_null().to_numpy(False))
-        return np.asarray(values.to_numpy(zero_copy_only=False))
+    types, values = import_arrow().types, parquet_column(path, column)
+    if types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    kind = values.type
+    text = types.is_string(kind) or types.is_large_string(kind)
+    if not (text or types.is_integer(kind) or types.is_boolean(kind) or types.is_floating(kind)):
+        raise MuteError(f"{path}: column {column or 'of labels'} is {kind}; give integers, strings or booleans")
+    _check_gaps(f"{path}:{column}", values.is_null().to_numpy(False))
+    return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
 def _delimited_labels(path: Path, column: str | None) -> Array:
-    rows = delimited_rows(path)
-    _, header = next(rows, (0, []))
-    column = pick(path, column, header, "column")
-    check_unique(path, [column], header)
-    at = header.index(column)
-    return _text_labels([fields[at] for _, fields in rows])
+    return _text_labels(delimited_column(path, column))
 
 
 def _line_labels(path: Path) -> Array:

@@ -43,9 +43,9 @@ class Layout:
             return np.memmap(path, self.dtype, "r", self.offset, self.shape, "F" if self.columns_first else "C")
 
     def check_length(self, file: IO[bytes]) -> None:
-        """Refuse a file that ends before the array does."""
+        """Refuse a file that ends before the array does, or after it."""
         needed, length = self.offset + math.prod(self.shape) * self.dtype.itemsize, os.fstat(file.fileno()).st_size
-        if length < needed:
+        if length != needed:
             raise ValueError(f"it has {length} bytes and should have {needed}")
 
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from mute.errors import MuteError
+from mute.errors import MuteError, listed
 from mute.rows.matrix import Matrix, float_dtype
 from mute.rows.memory import release_pages
-from mute.rows.validation import listed
 from mute.typing import Array
 
 __all__ = ["ArrayMatrix", "matrix_shape", "npz_array", "objects_refused", "pick", "readable"]

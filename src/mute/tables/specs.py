@@ -55,6 +55,8 @@ def split_spec(spec: str | os.PathLike[str]) -> tuple[Path, str | None]:
     The path is the longest beginning that exists; if none exists, the longest that ends in a known suffix.
     """
     text = os.fspath(spec)
+    if not text:
+        raise MuteError("a path is empty; give the name of a file")
     # os.path and not pathlib, which raises where a selector of many names makes too long a path.
     if os.path.exists(text):
         return Path(text), None

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from mute.errors import MuteError
 from mute.storage.container import header_bytes
 from mute.storage.files import check_target, write_atomically
-from mute.tables.columns import import_arrow
+from mute.tables.parquet import import_arrow
 from mute.typing import Array
 
 __all__ = ["MatrixWriter", "open_writer"]
