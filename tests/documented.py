@@ -32,7 +32,10 @@ def write_files(parts):
         X, z, y = parts[name]
         np.save(f"X{name}.npy", X)
         for table in tables:
-            pd.DataFrame({"gender": z, "job": y}).to_csv(f"{table}.csv", index=False)
+            people = pd.DataFrame({"gender": z, "job": y})
+            people.to_csv(f"{table}.csv", index=False)
+            columns = {f"e{i}": X[:, i] for i in range(X.shape[1])}
+            people.assign(person_id=range(len(X)), **columns).to_parquet(f"{table}.parquet", index=False)
     np.save("z.npy", parts[""][1])
     for folder in ("data", "parquet_folder"):
         Path(folder).mkdir()

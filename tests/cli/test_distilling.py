@@ -54,7 +54,15 @@ def test_distill_and_use(cli, folder, kind, cls, tmp_path):
 
 
 def test_labels_for_a_model_without_router(cli, folder, tmp_path):
-    words = ["distill", folder / "oracle.safetensors", folder / "x.npy", "-o", tmp_path / "fast", "--kind", "low-rank"]
+    words = [
+        "distill",
+        folder / "oracle.safetensors",
+        folder / "x.npy",
+        "-o",
+        tmp_path / "m.safetensors",
+        "--kind",
+        "low-rank",
+    ]
     code, _, err = cli(*words)
     assert code == 1 and "the teacher has no router" in err and not list(tmp_path.iterdir())
     assert cli(*words, "--concept", folder / "z.txt")[0] == 0
@@ -63,9 +71,16 @@ def test_labels_for_a_model_without_router(cli, folder, tmp_path):
 def test_the_same_seed_gives_the_same_copy(cli, folder, tmp_path):
     for name in ("a", "b"):
         settings = ["--preset", "fast", "--set", "epochs=2", "--seed", 3, "--quiet"]
-        words = ["distill", folder / "model.safetensors", folder / "x.npy", "-o", tmp_path / name, *settings]
-        assert cli(*words) == (0, "", "")
-    a, b = mute.load(tmp_path / "a"), mute.load(tmp_path / "b")
+        words = [
+            "distill",
+            folder / "model.safetensors",
+            folder / "x.npy",
+            "-o",
+            tmp_path / f"{name}.safetensors",
+            *settings,
+        ]
+        assert cli(*words, *settings) == (0, "", "")
+    a, b = mute.load(tmp_path / "a.safetensors"), mute.load(tmp_path / "b.safetensors")
     assert a.n_layers == 3 and all((a.weights_[name] == w).all() for name, w in b.weights_.items())
 
 
@@ -83,15 +98,30 @@ def test_export(cli, folder, suffix, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["distill", "model.safetensors", "nothing.npy", "-o", "OUT"], "does not exist"),
-        (["distill", "nothing.safetensors", "x.npy", "-o", "OUT"], "nothing.safetensors"),
-        (["distill", "model.safetensors", "wide.npy", "-o", "OUT"], "fitted on 4 columns, X has 5"),
-        (["distill", "model.safetensors", "x.npy", "-o", "OUT", "--set", "wibble=1"], "no setting 'wibble'; it has"),
-        (["distill", "model.safetensors", "x.npy", "-o", "OUT", "--set", "teacher=1"], "no setting 'teacher'"),
-        (["distill", "model.safetensors", "x.npy", "-o", "OUT", "--preset", "wibble"], "no preset 'wibble'"),
-        (["distill", "model.safetensors", "x.npy", "-o", "OUT", "--concept", "few.txt"], "3 labels for the 800 rows"),
-        (["distill", "model.safetensors", "x.npy", "-o", "OUT", "--concept", "other.txt"], "the label 'cow'"),
-        (["export", "model.safetensors", "-o", "OUT.txt"], "must end in .onnx or, for torch, in .pt2"),
+        (["distill", "model.safetensors", "nothing.npy", "-o", "OUT.safetensors"], "does not exist"),
+        (["distill", "nothing.safetensors", "x.npy", "-o", "OUT.safetensors"], "nothing.safetensors"),
+        (["distill", "model.safetensors", "wide.npy", "-o", "OUT.safetensors"], "fitted on 4 columns, X has 5"),
+        (
+            ["distill", "model.safetensors", "x.npy", "-o", "OUT.safetensors", "--set", "wibble=1"],
+            "no setting 'wibble'; it has",
+        ),
+        (
+            ["distill", "model.safetensors", "x.npy", "-o", "OUT.safetensors", "--set", "teacher=1"],
+            "no setting 'teacher'",
+        ),
+        (
+            ["distill", "model.safetensors", "x.npy", "-o", "OUT.safetensors", "--preset", "wibble"],
+            "no preset 'wibble'",
+        ),
+        (
+            ["distill", "model.safetensors", "x.npy", "-o", "OUT.safetensors", "--concept", "few.txt"],
+            "3 labels for the 800 rows",
+        ),
+        (
+            ["distill", "model.safetensors", "x.npy", "-o", "OUT.safetensors", "--concept", "other.txt"],
+            "the label 'cow'",
+        ),
+        (["export", "model.safetensors", "-o", "OUT.txt"], "cannot hold an export; give a name ending in .onnx, .pt2"),
         (["export", "model.safetensors", "-o", "OUT.onnx", "--check", "wide.npy"], "has 5 columns, the model was"),
         (["export", "model.safetensors", "-o", "OUT.pt2", "--quantize"], "--quantize is for .onnx only"),
         (["export", "model.safetensors", "-o", "OUT.onnx", "--quantize"], "only an MLPSurrogate has a network"),

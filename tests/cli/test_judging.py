@@ -75,7 +75,7 @@ def test_max_leak_decides(cli, folder, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("model.safetensors", "x_new.npy", "-o", "a.pdf"), "ends in .html, .md, .json"),
+        (("model.safetensors", "x_new.npy", "-o", "a.pdf"), "give a name ending in .html, .md, .json"),
         (("model.safetensors", "x_fit.npy", "-o", "a.md"), "very rows that the eraser was fitted on"),
         (("model.safetensors", "x_new.npy", "-o", "a.md", "--fit-rows", "x_fit.npy"), "--fit-rows and --fit-concept"),
         (("missing.safetensors", "x_new.npy", "-o", "a.md"), "missing.safetensors"),

@@ -61,6 +61,7 @@ def audit(
     import mute
     from mute.evaluation.audit import audit as judge
     from mute.tables import open_matrix
+    from mute.tables.table import TableMatrix
 
     write = _writer(output, [model, x, concept, task, fit_rows, fit_concept, fit_erased], overwrite)
     if (fit_rows is None) != (fit_concept is None):
@@ -80,7 +81,8 @@ def audit(
         seen = console.open_rows(fit_rows, fit_concept, ids=ids, names=names)
         seen = (*seen, open_matrix(fit_erased or "", names=names)) if elsewhere else seen
     out = console.output(quiet)
-    out.print(console.what_is_read(matrix, x, concept, labels))
+    if isinstance(matrix, TableMatrix):
+        out.print(console.what_is_read(matrix, x, concept, labels))
     with console.warnings_shown(out), console.progress_bar(quiet, "reading") as report:
         found = judge(
             subject, matrix, labels, task=tasks, fit_rows=seen, oracle=oracle or None, progress=report,
@@ -117,6 +119,7 @@ def compare(
     Finished methods are kept in a folder beside the report; the same command continues an interrupted run.
     """
     from mute.evaluation.compare import compare as judge
+    from mute.tables.table import TableMatrix
 
     write = _writer(output, [x, concept, task], overwrite)
     matrix, labels, tasks = console.open_rows(x, concept, task, columns=columns, ids=ids)
@@ -125,7 +128,8 @@ def compare(
         for part in folder.glob("*.json"):
             part.unlink()
     out = console.output(quiet)
-    out.print(console.what_is_read(matrix, x, concept, labels))
+    if isinstance(matrix, TableMatrix):
+        out.print(console.what_is_read(matrix, x, concept, labels))
     with (
         console.resumable(folder, what=lambda: f"{len(list(folder.glob('*.json')))} finished method(s)"),
         console.warnings_shown(out),

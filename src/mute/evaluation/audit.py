@@ -20,7 +20,7 @@ from mute.typing import Json, LabelsLike, Method, RowsLike, Setting
 
 __all__ = ["audit", "judges_of"]
 
-# What each step of the audit takes, roughly: adversaries that take longer than the others, and all other steps.
+# Adversaries that take longer than the others, and roughly how many times as long.
 _COSTS = {"wide network": 12.0, "boosting": 3.0}
 # A leak counts when luck makes the strongest adversary this good less often than once in a thousand times.
 _SIGNIFICANCE = 1e-3
