@@ -156,11 +156,11 @@ def fit(
         console.notes_shown(out),
         console.fit_progress(eraser, quiet),
         threadpool_limits(threads),
-        _rows_for(eraser, matrix, dask) as rows,
+        _rows_for(matrix, dask) as rows,
     ):
         # Rows without labels are joined to the others in memory.
         eraser.fit(rows if unlabelled is None else matrix.to_numpy(), labels, **more)
-    set_names(eraser, matrix.shape[1], matrix.columns)
+    set_names(eraser, matrix.shape[1], matrix.columns)  # arrays, in memory or on a cluster, have lost them
     about = {"x": split_spec(x)[0].name, "concept": console.column_in(x, concept).rsplit("/", 1)[-1], "method": method}
     eraser.save(output, about=about)
     if resume is not None:
@@ -172,8 +172,8 @@ def fit(
 
 
 @contextmanager
-def _rows_for(eraser: Method, matrix: Matrix, dask: str | None) -> Iterator[Any]:
-    """The rows in the form that the method takes: on a cluster, block by block, or in memory."""
+def _rows_for(matrix: Matrix, dask: str | None) -> Iterator[Any]:
+    """The rows: the matrix itself, or a collection on a cluster."""
     if dask is None:
         yield matrix
         return
@@ -289,9 +289,11 @@ class _Table:
         console.check_columns(x, self.matrix, eraser)
         self.others: list[str] = []
         self.dropped: list[str] = []
-        if isinstance(self.matrix, TableMatrix) and not only_embedding:
+        self.as_table = isinstance(self.matrix, TableMatrix) and not only_embedding
+        if self.as_table:
             self.dropped = [] if keep_concept else self._concepts(model, self.matrix.embedding.left_out)
             self.others = [name for name in self.matrix.embedding.left_out if name not in self.dropped]
+            self.as_table = bool(self.others) or output.suffix.lower() in TABLES
         kinds = TABLES if self.others else MATRICES
         if self.others and output.suffix.lower() in MATRICES and output.suffix.lower() not in TABLES:
             raise MuteError(
@@ -305,9 +307,13 @@ class _Table:
         from mute.estimators.persistence import describe
         from mute.tables.specs import split_spec
 
-        at_fit = str(describe(model)["provenance"].get("concept", "")).rpartition(":")[2]
+        at_fit = describe(model)["provenance"].get("concept")
         given = None if self.concept is None else split_spec(console.column_in(self.x, self.concept))[1]
-        return [name for name in names if name in (at_fit, given)]
+        if at_fit is None and given is None and names:
+            console.output(self.quiet).print(
+                "note: the model does not know which column its concept was; name it with --concept to leave it out"
+            )
+        return [name for name in names if name in (str(at_fit).rpartition(":")[2], given)]
 
     def describe(self) -> None:
         """Print what would be read and written."""
@@ -337,7 +343,7 @@ class _Table:
                 report(step, end, n)
                 return made
 
-            if self.others:
+            if self.as_table:
                 rewrite_table(matrix, self.output, of_block, drop=self.dropped, size=BLOCK_ROWS)
             else:
                 with open_writer(self.output, n, matrix.shape[1], matrix.dtype, columns=matrix.columns) as writer:
