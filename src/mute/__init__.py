@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mute.errors import MuteError, WeakResultWarning
+from mute.errors import ColumnsLeftOut, MuteError, WeakResultWarning
 
 if TYPE_CHECKING:
     from mute import datasets, distill, export, rivals, steering, tables, text
@@ -23,6 +23,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "RBIG",
+    "ColumnsLeftOut",
     "Flow",
     "Histogram",
     "MUtE",

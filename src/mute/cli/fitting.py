@@ -309,11 +309,12 @@ class _Table:
 
         at_fit = describe(model)["provenance"].get("concept")
         given = None if self.concept is None else split_spec(console.column_in(self.x, self.concept))[1]
-        if at_fit is None and given is None and names:
+        found = [name for name in names if name in (str(at_fit).rpartition(":")[2], given)]
+        if names and not found:
             console.output(self.quiet).print(
-                "note: the model does not know which column its concept was; name it with --concept to leave it out"
+                "note: no column of the table is known to be the concept; name one with --concept to leave it out"
             )
-        return [name for name in names if name in (str(at_fit).rpartition(":")[2], given)]
+        return found
 
     def describe(self) -> None:
         """Print what would be read and written."""

@@ -91,7 +91,9 @@ def _parquet(file: IO[bytes], path: Path, matrix: TableMatrix, keep: list[str]) 
         return (pa.LargeListArray if large else pa.ListArray).from_arrays(ends_array, values, type=kind)
 
     places = {name: at for at, name in enumerate(matrix.embedding.names)}
-    with pa.parquet.ParquetWriter(file, schema) as writer:
+    # Embeddings hardly ever repeat a number, so a dictionary would cost time for nothing.
+    repeats = [name for name in keep if name not in places]
+    with pa.parquet.ParquetWriter(file, schema, use_dictionary=repeats) as writer:
 
         def write(rows: Array, cells: Mapping[str, Foreign]) -> None:
             table = pa.Table.from_arrays([column(name, rows, cells) for name in keep], schema=schema)
