@@ -33,8 +33,8 @@ __all__ = [
 # Settings that are paths on the machine of the fit.
 _FOLDERS = ("scratch", "resume")
 
-# Bounds of the numbers in a file; docs/format.md states them. Numbers stay finite in float32 (LARGEST); so do the squares
-# of rows (LARGEST_ROW). A flow works on standardised rows, which are far below LARGEST_PLACE.
+# Bounds of the numbers in a file; docs/format.md states them. Numbers stay finite in float32 (LARGEST), and so do the
+# squares of rows (LARGEST_ROW). A flow works on standardised rows, which are far below LARGEST_PLACE.
 LARGEST, LARGEST_ROW, LEAST_SCALE = 1e36, 1e18, 1e-36
 LARGEST_PLACE, LEAST_STEP, STEEPEST = 1e12, 1e-15, 1e15
 _LARGEST_IN_FLOW = {
