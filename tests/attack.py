@@ -236,7 +236,9 @@ def _outputs(model: Any, X: NDArray) -> dict[str, NDArray]:
     outputs = {"transform": q}
     if hasattr(model, "counterfactual"):
         for i, label in enumerate(classes):
-            outputs[f"counterfactual {i}"] = model.counterfactual(X, label, concept=labels)
+            # Classes that do not vary in the same directions have no map between them; only a use tells.
+            with contextlib.suppress(MuteError) if hasattr(model, "covariances_") else contextlib.nullcontext():
+                outputs[f"counterfactual {i}"] = model.counterfactual(X, label, concept=labels)
     if isinstance(model, Invertible):
         outputs["inverse_transform"] = model.inverse_transform(q, concept=labels)
     if not model.needs_concept:
@@ -277,8 +279,8 @@ class Judge:
                 model = mute.load(self.path)
                 loaded = True
                 check_promises(model, self.again)
-        except MuteError:
-            pass  # of the file, or of a use: a sentence for the user
+        except MuteError as error:
+            surprise = f"loads, then refuses ordinary rows: {error}"[:160] if loaded else ""
         except Exception as error:
             surprise = f"{'loads, then ' if loaded else ''}{type(error).__name__}: {error}"[:160]
         if time.monotonic() - start > _MOST_SECONDS or _peak() - before > _MOST_KILOBYTES:

@@ -478,7 +478,7 @@ class MUtE(Invertible):
 
     def _trial_outputs(self, X: Array) -> Iterator[Array]:
         if self.router_ is not None:
-            yield self.router_(X)
+            yield self.router_.predict_proba(X)
 
     def _check_restored(self) -> None:
         self.n_iterations_ = self.flow_.n_layers

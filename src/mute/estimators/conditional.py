@@ -59,7 +59,7 @@ class Conditional(ConceptEstimator):
         yield self._push(X, k)
         yield self._move(X, k, np.roll(k, 1))
         if self.router_ is not None:
-            yield self.router_(X)
+            yield self.router_.predict_proba(X)
 
     def push_with(self, ops: Ops, x: Value, k: Value) -> Value:
         """`_push` in the operations of `ops` (see `mute.flow.ops`); this default requires affine maps."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.estimators.registry import HOMES, class_of
 from mute.estimators.state import (
+    LARGEST_ROW,
     TRIAL_ROWS,
     check_array,
     check_sizes,
@@ -205,14 +206,16 @@ class Stored:
 
     def _check_trial(self) -> None:
         """Refuse a map that takes ordinary rows, drawn afresh, beyond the bounds."""
-        rows = np.random.default_rng().standard_normal((TRIAL_ROWS, self.n_features_in_))
+        rows = np.random.default_rng().standard_normal(
+            (max(TRIAL_ROWS, len(getattr(self, "classes_", ()))), self.n_features_in_)
+        )
         rows = rows * getattr(self, "scale_", 1.0) + getattr(self, "center_", 0.0)
         with np.errstate(all="ignore"):
             for outputs in self._trial_outputs(rows.astype(np.float32)):
-                check_array("what its map gives", outputs)
+                check_array("what its map gives", outputs, LARGEST_ROW)
 
     def _trial_outputs(self, X: NDArray) -> Iterator[NDArray]:
-        """Outputs of the method's maps for a few rows; a flow is tried when it is read."""
+        """Outputs of the method's maps, and the router's, for a few rows; a flow is tried when it is read."""
         yield from ()
 
     def _check_settings(self) -> None:

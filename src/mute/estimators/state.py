@@ -16,7 +16,7 @@ from mute.rows.validation import LabelEncoder, check_whole_number, label_array
 from mute.typing import Json, JsonValue, Label, Method, Setting
 
 __all__ = [
-    "LARGEST",
+    "LARGEST_ROW",
     "TRIAL_ROWS",
     "check_array",
     "check_sizes",
@@ -35,14 +35,15 @@ _FOLDERS = ("scratch", "resume")
 
 # Bounds of the numbers in a file; docs/format.md states them. Numbers stay finite in float32 (LARGEST), and so do the
 # squares of rows (LARGEST_ROW). A flow works on standardised rows, which are far below LARGEST_PLACE.
-LARGEST, LARGEST_ROW, LEAST_SCALE = 1e36, 1e18, 1e-36
+# Trained networks of standardised rows have weights below LARGEST_WEIGHT.
+LARGEST, LARGEST_ROW, LARGEST_WEIGHT, LEAST_SCALE = 1e36, 1e18, 1e6, 1e-36
 LARGEST_PLACE, LEAST_STEP, STEEPEST = 1e12, 1e-15, 1e15
-_LARGEST_IN_FLOW = {
-    **dict.fromkeys(("flow.center", "flow.scale"), LARGEST_ROW),
+_LARGEST_OF = {
+    **dict.fromkeys(("flow.center", "flow.scale", "center_", "mean_", "means_"), LARGEST_ROW),
     **dict.fromkeys(("flow.rotations", "flow.origin", "flow.step", "flow.values"), LARGEST_PLACE),
 }
-_LEAST_IN_FLOW = {"flow.scale": LEAST_SCALE, "flow.step": LEAST_STEP}
-TRIAL_ROWS = 16
+_LEAST_OF = {"flow.scale": LEAST_SCALE, "flow.step": LEAST_STEP}
+TRIAL_ROWS = 32
 
 
 def labels_to_json(labels: tuple[Label, ...]) -> list[JsonValue]:
@@ -149,8 +150,9 @@ def check_sizes(tensors: dict[str, NDArray]) -> None:
     """Refuse arrays of a file whose numbers are beyond the bounds."""
     for name, array in tensors.items():
         if name != "diagnostics":  # NaN stands for figures that were not measured
-            check_array(name, array, _LARGEST_IN_FLOW.get(name, LARGEST))
-    for name, least in _LEAST_IN_FLOW.items():
+            weight = name.startswith(("network_.", "weights_.net"))
+            check_array(name, array, LARGEST_WEIGHT if weight else _LARGEST_OF.get(name, LARGEST))
+    for name, least in _LEAST_OF.items():
         if name in tensors and (tensors[name] < least).any():
             raise MuteError(f"{name} has numbers below {least:.0e}")
 

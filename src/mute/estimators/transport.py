@@ -59,7 +59,7 @@ class GaussianTransport(Streaming, Invertible):
         # Not the maps between classes: there are K(K - 1), each with two eigendecompositions.
         yield from (self._push(X, k), self._pull(X, k))
         if self.router_ is not None:
-            yield self.router_(X)
+            yield self.router_.predict_proba(X)
 
     def _push(self, X: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
         return by_group(X, k, lambda i: (self.pushes_[i], self.means_[i], self.mean_))
