@@ -5,15 +5,18 @@ BIN    := $(VENV)/bin
 FLOOR  ?= .venv-floor
 CORE   := tests/estimators tests/flow tests/rows tests/storage tests/test_adapt.py tests/test_bad_input.py tests/test_eraser.py \
           tests/test_floor.py tests/test_invariants.py tests/test_rbig.py tests/test_sklearn.py
+ATTACKS ?= 20000
+SEED   ?= 0
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-floor test-slow lint format bench clean help
+.PHONY: demo test test-floor test-slow fuzz lint format bench clean help
 
 help:
 	@echo "make demo       fit, erase and make counterfactuals on the data that ship with the package"
 	@echo "make test       lint, types and the test suite"
 	@echo "make test-floor the core tests with the oldest release of each core dependency (floor.txt)"
 	@echo "make test-slow  the tests that take minutes"
+	@echo "make fuzz       20,000 attacks on model files; ATTACKS=1000 SEED=7 for others"
 	@echo "make bench      speed, as ratios to the bare matrix product and to other implementations"
 
 $(BIN)/python:
@@ -58,6 +61,9 @@ test-floor: $(FLOOR)/.floor
 
 test-slow: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist worksteal -m slow
+
+fuzz: $(VENV)/.dev
+	$(BIN)/python tests/attack.py $(ATTACKS) --seed $(SEED)
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/speed.py

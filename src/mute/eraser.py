@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, replace
@@ -474,6 +475,10 @@ class MUtE(Invertible):
         routed = z if self.router_ is None else self.router_.predict(X)
         rows = {"held-out": (X, z, routed, np.zeros(len(self.classes_)))}
         return diagnose(self.flow_, rows, self._encoder.classes, np.random.default_rng(0), self.n_threads)
+
+    def _trial_outputs(self, X: Array) -> Iterator[Array]:
+        if self.router_ is not None:
+            yield self.router_.predict_proba(X)
 
     def _check_restored(self) -> None:
         self.n_iterations_ = self.flow_.n_layers

@@ -17,7 +17,7 @@ from mute.flow.marginals import Histogram, Quantile, make_marginal
 from mute.flow.rotations import make_rotation
 from mute.rows.detect import come_in_blocks, to_host
 from mute.rows.threads import resolve_threads
-from mute.rows.validation import check_parameters, check_rows, check_whole_number
+from mute.rows.validation import check_rows, check_whole_number
 from mute.typing import Array, Constraints, LabelsLike, Ops, RowsLike, Seed, Value
 
 __all__ = ["RBIG"]
@@ -100,8 +100,8 @@ class RBIG(Estimator):
         if come_in_blocks(X):
             raise MuteError("RBIG needs all rows in memory; give an array, such as X.to_numpy() or X.compute()")
         with self._all_or_nothing():
+            self._check_settings()
             marginal, rotation, layers = make_marginal(self.marginal), make_rotation(self.rotation), self.n_iterations
-            check_parameters(self)
             X = check_rows(self, X, reset=True)
             if len(X) < 2:
                 raise MuteError(f"a law cannot be estimated from n_samples = {len(X)}; give at least two rows")
@@ -116,6 +116,11 @@ class RBIG(Estimator):
             self._n_features_out = X.shape[1]
             self._remember_rows(X, digest_of_rows(X))
         return self
+
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        make_marginal(self.marginal)
+        make_rotation(self.rotation)
 
     def _reductions(self, X: Array) -> NDArray[np.float64]:
         # For any law, a layer's gain in mean log-density equals its reduction of the negentropy.

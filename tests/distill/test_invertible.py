@@ -215,7 +215,7 @@ def test_files_that_are_no_bijection(tmp_path: Path) -> None:
     def refused(change: Any, message: str) -> None:
         tensors, state = contents(tmp_path / "copy")
         change(tensors, state)
-        forge(tmp_path / "forged", tensors, state, "InvertibleSurrogate", copy.fitted_on_)
+        forge(tmp_path / "forged", tensors, state, "InvertibleSurrogate")
         with pytest.raises(MuteError, match=message):
             mute.load(tmp_path / "forged")
 

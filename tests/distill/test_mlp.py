@@ -223,6 +223,6 @@ def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
     ):
         tensors, state = contents(tmp_path / "copy")
         tensors[name] = broken
-        forge(tmp_path / "forged", tensors, state, "MLPSurrogate", copy.fitted_on_)
+        forge(tmp_path / "forged", tensors, state, "MLPSurrogate")
         with pytest.raises(MuteError, match=r"do not fit together|not finite"):
             mute.load(tmp_path / "forged")

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from sklearn.neural_network import MLPClassifier
 
+import attack
 import mute.estimators.persistence
 from forging import State, Tensors, contents, forge, read, write
 from mute import RBIG, MUtE, MuteError, Quantile
@@ -338,6 +339,16 @@ REFUSED: dict[str, Change] = {
     "-inf first in a table": put("flow.values", -math.inf, (0, 0, 0, 0)),
     "inf last in a table": put("flow.values", math.inf, (0, 0, 0, -1)),
     "zero step": put("flow.step", 0.0),
+    "step of 1e30": put("flow.step", 1e30),
+    "step of 1e-30": put("flow.step", 1e-30),
+    "center of 1e38": put("flow.center", 1e38),
+    "scale of 1e30": put("flow.scale", 1e30),
+    "steep marginals, layer after layer": shape("flow.step", lambda a: a * 1e-13),
+    "a router beyond float32": put("router.0.weight", 1e38),
+    "more iterations than whole": say("parameters.n_iterations", 2.5),
+    "a share of two": say("parameters.validation_fraction", 2.0),
+    "a router by path": say("parameters.router", "/tmp/router"),
+    "an unknown rotation": say("parameters.rotation", "sideways"),
     "negative step": put("flow.step", -1.0),
     "zero scale": put("flow.scale", 0.0),
     "negative scale": put("flow.scale", -2.0),
@@ -468,11 +479,17 @@ def test_one_kind_is_not_another(request: pytest.FixtureRequest, tmp_path: Path,
         mute.load(tmp_path / "m")
 
 
+def without_router(tensors: Tensors, state: State) -> None:
+    state["router_layers"] = 0
+    for name in [name for name in tensors if name.startswith("router.")]:
+        del tensors[name]
+
+
 ACCEPTED: dict[str, Change] = {
     "other labels": say("classes", ["x", {"tuple": ["y", 1]}]),
     "no names": say("feature_names", []),
     "no reports": lambda t, s: s.update(routing=None, diagnostics=None, stopping=None),
-    "no router": say("router_layers", 0),
+    "no router": without_router,
     "paper's marginal": say("parameters.marginal", {"Histogram": {"alpha": 1e-10, "floor": "add"}}),
     "other seed": say("parameters.random_state", 10**12),
     "an array of no use": lambda t, s: t.update(extra=np.zeros(3)),
@@ -487,6 +504,75 @@ def test_other_but_right_content_is_accepted(base: Path, tmp_path: Path, name: s
     ACCEPTED[name](tensors, state)
     forge(jury.path, tensors, state)
     assert jury.judge(name, strict=False) == "loaded"
+
+
+# --- every method -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def victims(tmp_path_factory: pytest.TempPathFactory) -> list[attack.Victim]:
+    return attack.victims(tmp_path_factory.mktemp("victims"))
+
+
+def test_attacks(victims: list[attack.Victim], tmp_path: Path) -> None:
+    """500 mutations of every kind on every method; `make fuzz` runs 20,000."""
+    judge = attack.run(victims, 500, 0, tmp_path)
+    print(judge.table())
+    assert not judge.surprises, "\n".join(judge.surprises[:40])
+    assert sum(count for (_, _, outcome), count in judge.outcomes.items() if outcome == "kept") > 50
+
+
+def test_a_file_without_its_router_is_refused(victims: list[attack.Victim], tmp_path: Path) -> None:
+    routed = [victim for victim in victims if victim.state.get("router_layers")]
+    assert {"LinearOT", "QLEACE", "MeanDifference", "InvertibleSurrogate", "MUtE"} <= {v.kind for v in routed}
+    for victim in routed:
+        without = {name: array for name, array in victim.tensors.items() if not name.startswith("router.")}
+        unsaid = {name: value for name, value in victim.state.items() if name != "router_layers"}
+        for tensors, state in [
+            (without, victim.state),
+            (victim.tensors, unsaid),
+            (without, unsaid),
+            (victim.tensors, {**victim.state, "router_layers": 0}),
+        ]:
+            forge(tmp_path / "m", tensors, state, victim.kind)
+            with pytest.raises(MuteError, match="router"):
+                mute.load(tmp_path / "m")
+
+
+def test_a_rotation_made_for_a_known_vector_is_refused(base: Path, tmp_path: Path) -> None:
+    """R Rᵀ v = v for the one v of a fixed seed, with determinant -4: only a vector drawn afresh tells."""
+    tensors, state = contents(base)
+    v = np.random.default_rng(0).standard_normal(3)
+    basis = np.linalg.qr(np.column_stack([v, np.eye(3)[:, :2]]))[0]
+    tensors["flow.rotations"][0] = basis @ np.diag([1.0, 2.0, -2.0]) @ basis.T
+    forge(tmp_path / "m", tensors, state)
+    with pytest.raises(MuteError, match="not orthogonal"):
+        mute.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("name", ["scratch", "resume"])
+@pytest.mark.parametrize("value", ["/tmp", None, "auto"])
+def test_a_file_names_no_folder(base: Path, tmp_path: Path, name: str, value: str | None) -> None:
+    tensors, state = contents(base)
+    say(f"parameters.{name}", value)(tensors, state)
+    forge(tmp_path / "m", tensors, state)
+    with pytest.raises(MuteError, match="folder"):
+        mute.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("version", [True, 1.0, "1", 2, None])
+def test_a_version_is_a_whole_number(base: Path, tmp_path: Path, version: Any) -> None:
+    header, data = read(base)
+    meta = {**json.loads(header["__metadata__"]["mute"]), "version": version}
+    write(tmp_path / "m", {**header, "__metadata__": {"mute": json.dumps(meta)}}, data)
+    with pytest.raises(MuteError, match="format version"):
+        mute.load(tmp_path / "m")
+
+
+def test_what_load_would_refuse_is_not_saved(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((200, 2)) * 1e30
+    with pytest.raises(MuteError, match="rescale the rows"):
+        RBIG(1, marginal=Quantile(cells=4)).fit(x).save(tmp_path / "m")
 
 
 # --- numbers at the edge ------------------------------------------------------------------------------------------

@@ -255,7 +255,7 @@ def test_a_file_whose_basis_is_not_orthonormal_is_refused(tmp_path: Path) -> Non
     eraser.save(tmp_path / "e.mute")
     tensors, state = contents(tmp_path / "e.mute")
     tensors["basis_"] *= 1.001
-    forge(tmp_path / "f.mute", tensors, state, "LEOPARD", eraser.fitted_on_)
+    forge(tmp_path / "f.mute", tensors, state, "LEOPARD")
     with pytest.raises(MuteError, match="orthonormal"):
         mute.load(tmp_path / "f.mute")
 

@@ -252,7 +252,7 @@ def test_files_that_do_not_fit_the_mathematics(tmp_path: Path, name: str, change
         tensors[name] *= change
     else:
         state[name] = change
-    forge(tmp_path / "forged", tensors, state, "GaussianCFR", cfr.fitted_on_)
+    forge(tmp_path / "forged", tensors, state, "GaussianCFR")
     with pytest.raises(MuteError, match=message):
         mute.load(tmp_path / "forged")
 

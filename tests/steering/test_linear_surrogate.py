@@ -243,7 +243,7 @@ def test_a_file_whose_identity_is_none(tmp_path: Path) -> None:
     copy.save(tmp_path / "copy")
     tensors, state = contents(tmp_path / "copy")
     tensors["move_offsets_"][1, 1, 0] = 1
-    forge(tmp_path / "forged", tensors, state, "LinearSurrogate", copy.fitted_on_)
+    forge(tmp_path / "forged", tensors, state, "LinearSurrogate")
     with pytest.raises(MuteError, match="not the identity"):
         mute.load(tmp_path / "forged")
 

@@ -29,7 +29,7 @@ from mute.estimators.settings import COUNT, FLAG, NOT_NEGATIVE, POSITIVE
 from mute.estimators.training import device_of
 from mute.flow.ops import NumpyOps, in_blocks
 from mute.rows.sources import in_memory
-from mute.rows.validation import check_parameters, check_rows
+from mute.rows.validation import check_rows
 from mute.typing import Array, Classifier, Constraints, LabelsLike, Method, Ops, RowsLike, Value
 
 if TYPE_CHECKING:
@@ -308,8 +308,9 @@ class InvertibleSurrogate(Trained, Invertible):
 
     def _check_restored(self) -> None:
         d, n_classes = self.n_features_in_, len(self._encoder)
-        check_parameters(self)
-        if len(self.orders_) < 2 or any(sorted(order) != list(range(d)) for order in self.orders_):
+        places = [place for order in self.orders_ for place in order]
+        whole = all(type(place) is int for place in places)
+        if not whole or len(self.orders_) < 2 or any(sorted(order) != list(range(d)) for order in self.orders_):
             raise MuteError("its orders are not orders of its columns")
         width = self.weights_["net0_block0_layer0_bias"].size
         layers = self._layers(d, n_classes, width)

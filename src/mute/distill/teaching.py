@@ -332,10 +332,10 @@ class Trained(Surrogate, GradientTrained):
     device: str = "cpu"
     random_state: Seed = None
 
-    def _check_settings(self) -> None:
-        super()._check_settings()
+    def _fit(self, X: RowsLike, y: LabelsLike, concept: LabelsLike, **labels: LabelsLike) -> Self:
         require_torch(type(self).__name__)
         device_of(self.device)
+        return super()._fit(X, y, concept, **labels)
 
     def _copy_by_gradient(
         self,

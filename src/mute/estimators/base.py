@@ -27,7 +27,6 @@ from mute.rows.validation import (
     LabelEncoder,
     check_classes,
     check_length,
-    check_parameters,
     check_rows,
     concept_of,
     concept_values,
@@ -245,10 +244,6 @@ class ConceptEstimator(Estimator):
                 self._remember_rows(rows, scan.sha256, class_rows=counts.tolist())
         return self
 
-    def _check_settings(self) -> None:
-        """Refuse bad settings; a subclass adds checks that ``_parameter_constraints`` cannot express."""
-        check_parameters(self)
-
     def _learn(self, X: NDArray, z: NDArray) -> str | None:
         raise NotImplementedError
 
@@ -257,6 +252,9 @@ class ConceptEstimator(Estimator):
 
     def _erase(self, X: NDArray) -> NDArray[np.floating]:
         raise NotImplementedError
+
+    def _trial_outputs(self, X: NDArray) -> Iterator[NDArray]:
+        yield self._erase(X)
 
     def erase_with(self, ops: Ops, x: Value) -> Value:
         """`_erase` in the operations of `ops` (see `mute.flow.ops`); this default requires an affine map."""

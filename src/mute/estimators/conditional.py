@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy
 from typing import Self
 
@@ -53,6 +53,13 @@ class Conditional(ConceptEstimator):
 
     def _move(self, X: NDArray, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.floating]:
         raise NotImplementedError
+
+    def _trial_outputs(self, X: NDArray) -> Iterator[NDArray]:
+        k = np.arange(len(X)) % len(self._encoder)
+        yield self._push(X, k)
+        yield self._move(X, k, np.roll(k, 1))
+        if self.router_ is not None:
+            yield self.router_.predict_proba(X)
 
     def push_with(self, ops: Ops, x: Value, k: Value) -> Value:
         """`_push` in the operations of `ops` (see `mute.flow.ops`); this default requires affine maps."""
@@ -176,6 +183,10 @@ class Invertible(Conditional):
     def pull_with(self, ops: Ops, q: Value, k: Value) -> Value:
         """`_pull` in the operations of `ops`; this default requires affine maps."""
         return self._by_class_with(ops, q, k, self._pull, "pull")
+
+    def _trial_outputs(self, X: NDArray) -> Iterator[NDArray]:
+        yield from super()._trial_outputs(X)
+        yield self._pull(X, np.arange(len(X)) % len(self._encoder))
 
     def inverse_transform(self, Q: RowsLike, concept: LabelsLike = None) -> NDArray[np.floating]:
         """Undo `transform`; `concept` is the class whose map erased each row.

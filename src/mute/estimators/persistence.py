@@ -20,7 +20,10 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.estimators.registry import HOMES, class_of
 from mute.estimators.state import (
-    check_all_finite,
+    LARGEST_ROW,
+    TRIAL_ROWS,
+    check_array,
+    check_sizes,
     flow_from,
     labels_from_json,
     labels_to_json,
@@ -34,8 +37,8 @@ from mute.flow.flow import Flow
 from mute.flow.network import Network
 from mute.flow.routing import RoutingReport
 from mute.flow.stopping import stopping_from_json
-from mute.rows.validation import LabelEncoder
-from mute.storage.container import checksums, read_arrays, reading, text_checksum, write_arrays
+from mute.rows.validation import LabelEncoder, check_parameters, check_whole_number
+from mute.storage.container import checksums, plain_json, read_arrays, reading, text_checksum, write_arrays
 from mute.typing import Classifier, Json, Method
 
 __all__ = ["FORMAT_VERSION", "Stored", "describe", "load"]
@@ -67,6 +70,7 @@ class Stored:
     # Whether a file has labels; they are null for a continuous concept.
     _LABELLED: ClassVar[bool] = False
     _encoder: LabelEncoder
+    n_features_in_: int
     fitted_on_: Json
     router_: Classifier
     routing_: RoutingReport | None
@@ -87,6 +91,10 @@ class Stored:
 
         check_is_fitted(self)
         tensors, state = self._to_artifact()
+        try:
+            check_sizes(tensors)
+        except MuteError as error:
+            raise MuteError(f"{error}, which a file cannot hold; rescale the rows and fit again") from None
         versions = {"mute": mute.__version__, "numpy": np.__version__, "scikit-learn": sklearn.__version__}
         provenance = {**versions, "python": platform.python_version(), **self.fitted_on_, **(about or {})}
         meta = {"format": "mute", "version": FORMAT_VERSION, "kind": type(self).__name__, "state": state}
@@ -136,11 +144,14 @@ class Stored:
     @classmethod
     def _from_artifact(cls, tensors: dict[str, NDArray], state: Json) -> Self:
         """The estimator of a file, whose arrays must fit the axes that the class declares."""
+        check_sizes(tensors)
         settings = parameters_from(state["parameters"], marginal="flow_" in cls._STORED)
         new: Any = cls(**settings)  # Any: the attributes of every estimator are set here
+        new._check_settings()
         names, sizes = state["feature_names"], dict[str, int]()
         state = {**state, "fitted_on": dict(state["fitted_on"])}
         if (columns := len(names) or state["fitted_on"].get("columns")) is not None:
+            check_whole_number("its number of columns", columns)
             sizes["D"] = columns
         if cls._LABELLED and not new._continuous():
             new._encoder = labels_from_json(state["classes"])
@@ -162,7 +173,6 @@ class Stored:
                     value = state[name]
                 case "arrays":
                     value = {str(key): tensors[f"{name}.{key}"] for key in state[name]}
-                    check_all_finite(value)
                 case "network":
                     value = Network.from_arrays(tensors, name, state[name], sizes[axes[0]])
                 case "flow":
@@ -180,7 +190,6 @@ class Stored:
                 case _:
                     value = tensors[name]
                     check_shape(name, axes, value.shape)
-                    check_all_finite({name: value})
             setattr(new, attribute, value)
         new.n_features_in_ = new._n_features_out = d = sizes["D"]
         if names:
@@ -188,11 +197,33 @@ class Stored:
                 raise MuteError("its feature names do not fit its maps")
             new.feature_names_in_ = np.array(names, object)
         new._check_restored()
+        new._check_trial()
         restored: Self = new
         return restored
 
     def _check_restored(self) -> None:
         """Refuse arrays that violate a condition of the method, and set the attributes that follow from them."""
+
+    def _check_trial(self) -> None:
+        """Refuse a map that takes ordinary rows, drawn afresh, beyond the bounds."""
+        rows = np.random.default_rng().standard_normal(
+            (max(TRIAL_ROWS, len(getattr(self, "classes_", ()))), self.n_features_in_)
+        )
+        rows = rows * getattr(self, "scale_", 1.0) + getattr(self, "center_", 0.0)
+        with np.errstate(all="ignore"):
+            for outputs in self._trial_outputs(rows.astype(np.float32)):
+                check_array("what its map gives", outputs, LARGEST_ROW)
+
+    def _trial_outputs(self, X: NDArray) -> Iterator[NDArray]:
+        """Outputs of the method's maps, and the router's, for a few rows; a flow is tried when it is read."""
+        yield from ()
+
+    def _check_settings(self) -> None:
+        """Refuse bad settings; a subclass adds checks that ``_parameter_constraints`` cannot express.
+
+        What depends on the machine is checked by the fit: a model can be loaded where it cannot be fitted.
+        """
+        check_parameters(self)
 
     def _set_router(self, classifier: Classifier) -> None:
         raise MuteError(f"{type(self).__name__} does not use a router; load it without router=")
@@ -259,13 +290,13 @@ def _read(path: str | os.PathLike[str]) -> tuple[Json, dict[str, NDArray]]:
     """Metadata and arrays of the file, checked for integrity."""
     metadata, tensors = read_arrays(path, _WHAT, mapped=True)
     try:
-        meta = json.loads(metadata["mute"])
+        meta = plain_json(metadata["mute"])
         version, kind, sums = meta["version"], meta["kind"], meta["sha256"]
         if meta["format"] != "mute" or not isinstance(kind, str) or not isinstance(sums, dict) or "state" not in meta:
             raise ValueError
     except (KeyError, TypeError, ValueError, RecursionError):
         raise MuteError(f"{path} is a safetensors file, but not one that mute wrote; give {_WHAT}") from None
-    if version != FORMAT_VERSION:
+    if type(version) is not int or version != FORMAT_VERSION:
         raise MuteError(
             f"{path} has format version {version!r}, this mute reads version {FORMAT_VERSION}; "
             "load it with the release that wrote it, or update mute"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import ClassVar
 
@@ -49,7 +49,17 @@ class GaussianTransport(Streaming, Invertible):
     def _check_restored(self) -> None:
         if not all(np.allclose(A, A.transpose(0, 2, 1)) for A in (self.covariances_, self.pushes_)):
             raise MuteError("its maps are not symmetric")
+        variances = np.linalg.eigvalsh(self.covariances_)
+        if (variances[:, 0] < -1e-9 * np.abs(variances).max(axis=1)).any():
+            raise MuteError("a covariance of its classes has a negative variance")
         self._transports = Transports(self.covariances_, self.pushes_)
+
+    def _trial_outputs(self, X: NDArray) -> Iterator[NDArray]:
+        k = np.arange(len(X)) % len(self._encoder)
+        # Not the maps between classes: there are K(K - 1), each with two eigendecompositions.
+        yield from (self._push(X, k), self._pull(X, k))
+        if self.router_ is not None:
+            yield self.router_.predict_proba(X)
 
     def _push(self, X: NDArray, k: NDArray[np.int64]) -> NDArray[np.floating]:
         return by_group(X, k, lambda i: (self.pushes_[i], self.means_[i], self.mean_))

@@ -54,8 +54,6 @@ class Network:
         for w, b in zip(weights, biases, strict=True):
             if w.ndim != 2 or w.shape[0] != width or b.shape != w.shape[1:]:
                 raise MuteError(f"the layers of its {name} do not fit together")
-            if not (np.isfinite(w).all() and np.isfinite(b).all()):
-                raise MuteError(f"its {name} has values that are not finite")
             width = w.shape[1]
         return cls(weights, biases)
 

@@ -225,11 +225,12 @@ class PEF(ConceptEstimator):
         (source, output), mass = lines[:, :2].T.astype(np.int64), lines[:, 2]
         if not np.array_equal(np.unique(source), np.arange(n)) or (np.diff(source) < 0).any() or (mass <= 0).any():
             raise MuteError("its couplings do not spread every atom in turn")
-        spread = np.zeros((k, n))
-        np.add.at(spread, (code[source].astype(np.int64), output), mass)
+        # What each class gives to each atom, by pairs: a matrix of classes and atoms may be far larger than the file.
+        pairs, place = np.unique(code[source].astype(np.int64) * n + output, return_inverse=True)
         shared = np.where(code == code[output[0]], self.law_, 0.0)
         exact = np.allclose(np.bincount(source, mass, n), self.law_, rtol=0, atol=1e-9)
-        if not exact or not np.allclose(spread, shared, rtol=0, atol=1e-9):
+        spread = np.allclose(np.bincount(place, mass), shared[pairs % n], rtol=0, atol=1e-9)
+        if not exact or not spread or (shared[pairs % n] > 1e-9).sum() != k * (shared > 1e-9).sum():
             raise MuteError("its couplings do not have the laws of its atoms")
         if type(self.seed_) is not int or not 0 <= self.seed_ < 2**31:
             raise MuteError(f"its seed cannot be {self.seed_!r}")

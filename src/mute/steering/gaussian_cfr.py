@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
@@ -196,6 +197,11 @@ class GaussianCFR(ConceptEstimator):
         """Standard normal numbers, shape (n, r), each row's from its own bytes."""
         keys = (int.from_bytes(hashlib.sha256(row.tobytes()).digest()) for row in X)
         return np.array([np.random.default_rng([self.seed_, key]).normal(size=len(self.basis_)) for key in keys])
+
+    def _trial_outputs(self, X: Array) -> Iterator[Array]:
+        yield from super()._trial_outputs(X)
+        for label in self._encoder.classes:
+            yield self._counterfactual(X, label, None)
 
     def _check_restored(self) -> None:
         E, C = self.basis_, self.coordinates_

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.rows.threads import for_each, resolve_threads
 from mute.storage.files import write_atomically
-from mute.typing import Array, Json
+from mute.typing import Array, Json, JsonValue
 
 __all__ = [
-    "Header", "checksums", "from_bfloat16", "header_bytes", "read_arrays", "reading", "text_checksum", "write_arrays",
+    "Header", "checksums", "from_bfloat16", "header_bytes", "plain_json", "read_arrays", "reading", "text_checksum",
+    "write_arrays",
 ]  # fmt: skip
 
 # In the order of the format's library, which stores the last ones first. Numbers that numpy lacks are kept as their
@@ -75,7 +76,7 @@ class Header:
         if not 2 <= length <= min(_LONGEST_HEADER, size - 8):
             raise ValueError("it is not a safetensors file, or it is cut short")
         try:
-            tensors = json.loads(file.read(length))
+            tensors = plain_json(file.read(length))
             metadata = tensors.pop("__metadata__", {})
             readable = isinstance(tensors, dict) and isinstance(metadata, dict)
         except _DAMAGE:
@@ -103,6 +104,28 @@ class Header:
         if [self.start, *(end for _, end in spans)] != [*(begin for begin, _ in spans), self.size]:
             raise ValueError("it is cut short, or has bytes that belong to no array, or to two")
         return entries
+
+
+def plain_json(text: str | bytes) -> JsonValue:
+    """The value of a JSON text; a ValueError if an object names a key twice, because readers differ in which they take.
+
+    Examples
+    --------
+    >>> plain_json('{"a": 1, "a": 2}')
+    Traceback (most recent call last):
+    ...
+    ValueError: it names the key 'a' twice
+    """
+    return json.loads(text, object_pairs_hook=_without_doubles)
+
+
+def _without_doubles(pairs: list[tuple[str, JsonValue]]) -> Json:
+    found: Json = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"it names the key {key[:80]!r} twice")
+        found[key] = value
+    return found
 
 
 @contextmanager
