@@ -26,6 +26,7 @@ from typing import IO
 from mute.datasets.catalogue import File, Source
 from mute.errors import MuteError
 from mute.storage.files import write_atomically
+from mute.storage.hidden import temporary_folder
 
 __all__ = ["StepProgress", "extract_files", "fetch", "is_there", "make_folder", "sha256_of"]
 
@@ -52,10 +53,10 @@ def fetch(source: Source, folder: Path, *, archives: Path | None = None, progres
         return target
     make_folder(target)
     # Inside the data folder: there must be room there anyway, and /tmp may be small.
-    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as place:
+    with temporary_folder(folder / source.folder) as place:
         if archives is None:
-            _download(source, Path(place), progress)
-        archive = (archives or Path(place)) / source.archive
+            _download(source, place, progress)
+        archive = (archives or place) / source.archive
         if not archive.is_file() and archives is not None:
             raise MuteError(f"{archives} has no {source.archive}; get it there with: {_by_hand(source)}")
         if not archive.is_file():
