@@ -176,7 +176,7 @@ def test_long_names(tmp_path: Path) -> None:
         with write_atomically(tmp_path / ("x" * 255)) as file:
             file.write(b"new")
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"new"]
-    with pytest.raises(MuteError, match="cannot write .*: File name too long"):
+    with pytest.raises(MuteError, match=r"cannot write .*: File name too long"):
         check_target(tmp_path / ("x" * 256))
 
 
@@ -191,7 +191,7 @@ def test_creation_that_fails_is_explained(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(os, "open", refuse)
     monkeypatch.setattr("builtins.open", lambda path, *_: refuse(path, os.O_CREAT))
-    with pytest.raises(MuteError, match="cannot write .*: Read-only"), write_atomically(tmp_path / "x"):
+    with pytest.raises(MuteError, match=r"cannot write .*: Read-only"), write_atomically(tmp_path / "x"):
         pass
 
 

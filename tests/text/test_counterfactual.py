@@ -279,7 +279,7 @@ def test_a_model_is_replaced_and_nothing_else(model, tmp_path):
     model.save(tmp_path / "model")
     model.save(tmp_path / "model")
     (tmp_path / "model" / "thesis.txt").write_text("")
-    with pytest.raises(MuteError, match="the folder there also has thesis.txt, so give another name"):
+    with pytest.raises(MuteError, match=r"the folder there also has thesis\.txt, so give another name"):
         model.save(tmp_path / "model")
     assert (tmp_path / "model" / "thesis.txt").exists()
     (tmp_path / "mine").mkdir()

@@ -137,8 +137,9 @@ def fit(
         eraser.set_params(n_threads=threads)
     matrix, labels, tasks = console.open_rows(x, concept, task, columns=columns, ids=ids)
     more = {} if task is None else {"task": tasks}
-    if unlabelled is not None:
-        more["unlabelled"] = open_matrix(unlabelled, names=matrix.columns).to_numpy()
+    others = [] if unlabelled is None else [open_matrix(unlabelled, names=matrix.columns)]
+    if others:
+        more["unlabelled"] = others[0].to_numpy()
     out, start = console.output(quiet), time.perf_counter()
     out.print(console.what_is_read(matrix, x, concept, labels))
     if settings.get("concept_type") != "continuous":
@@ -160,6 +161,8 @@ def fit(
     ):
         # Rows without labels are joined to the others in memory.
         eraser.fit(rows if unlabelled is None else matrix.to_numpy(), labels, **more)
+    for read in (matrix, *others):
+        read.check_unchanged()
     set_names(eraser, matrix.shape[1], matrix.columns)
     about = {"x": split_spec(x)[0].name, "concept": console.column_in(x, concept).rsplit("/", 1)[-1], "method": method}
     eraser.save(output, about=about)
