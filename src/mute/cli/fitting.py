@@ -92,6 +92,7 @@ def fit(
         str | None,
         typer.Option(metavar="ADDRESS", help="Fit on the dask cluster at host:port; local starts a cluster."),
     ] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer of the dask cluster.")] = 30,
     dry_run: console.DryRun = False,
     overwrite: console.Overwrite = False,
     threads: console.Threads = None,
@@ -157,7 +158,7 @@ def fit(
         console.notes_shown(out),
         console.fit_progress(eraser, quiet),
         threadpool_limits(threads),
-        _rows_for(eraser, matrix, dask) as rows,
+        _rows_for(matrix, dask, timeout) as rows,
     ):
         # Rows without labels are joined to the others in memory.
         eraser.fit(rows if unlabelled is None else matrix.to_numpy(), labels, **more)
@@ -175,14 +176,14 @@ def fit(
 
 
 @contextmanager
-def _rows_for(eraser: Method, matrix: Matrix, dask: str | None) -> Iterator[Any]:
+def _rows_for(matrix: Matrix, dask: str | None, timeout: float) -> Iterator[Any]:
     """The rows in the form that the method takes: on a cluster, block by block, or in memory."""
     if dask is None:
         yield matrix
         return
     from mute.rows.dask import cluster, to_dask
 
-    with cluster(dask):
+    with cluster(dask, timeout):
         yield to_dask(matrix)
 
 

@@ -11,15 +11,18 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -34,6 +37,7 @@ __all__ = ["StepProgress", "extract_files", "fetch", "is_there", "make_folder", 
 StepProgress = Callable[[str, float], None]
 
 _CHUNK = 1 << 20
+_ENCRYPTED = 1  # bit of a member of a zip file
 
 
 def is_there(source: Source, folder: Path) -> bool:
@@ -94,6 +98,7 @@ def extract_files(archive: Path, files: Sequence[File], target: Path, progress: 
             opened = members[file.member]() if file.member in members else None
             if opened is None:
                 raise MuteError(f"{archive.name} contains no file {file.member}")
+            _refuse_links(target, file.name)
             make_folder((target / file.name).parent)
             with opened as content, write_atomically(target / file.name) as out:
                 digest, left = hashlib.sha256(), file.size
@@ -110,6 +115,15 @@ def extract_files(archive: Path, files: Sequence[File], target: Path, progress: 
             progress(what, (done + 1) / len(files))
 
 
+def _refuse_links(target: Path, name: str) -> None:
+    """Refuse a name below `target` that leads elsewhere: the file there would be overwritten."""
+    parts = PurePosixPath(name).parts
+    for end in range(1, len(parts) + 1):
+        path = target.joinpath(*parts[:end])
+        if path.is_symlink():
+            raise MuteError(f"{path} is a link, and nothing is written through it; remove the link")
+
+
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal."""
     with open(path, "rb") as file:
@@ -122,12 +136,29 @@ def _opened(archive: Path) -> Iterator[dict[str, Callable[[], IO[bytes] | None]]
     try:
         if archive.suffix in (".whl", ".zip"):
             with zipfile.ZipFile(archive) as package:
-                yield {name: partial(package.open, name) for name in package.namelist()}
+                yield {info.filename: partial(_zip_member, package, info) for info in package.infolist()}
         else:
             with tarfile.open(archive, "r:gz") as tar:
                 yield {each.name: partial(tar.extractfile, each) if each.isfile() else lambda: None for each in tar}
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError) as error:
+    except (
+        zipfile.BadZipFile,
+        NotImplementedError,
+        tarfile.TarError,
+        zlib.error,
+        LZMAError,
+        EOFError,
+        OSError,
+    ) as error:
         raise MuteError(f"{archive.name} cannot be read: {error}; remove it and fetch it again") from error
+
+
+def _zip_member(package: zipfile.ZipFile, info: zipfile.ZipInfo) -> IO[bytes] | None:
+    if info.flag_bits & _ENCRYPTED:
+        raise MuteError(
+            f"{info.filename} in {Path(package.filename or '').name} is encrypted, so nothing of it is used"
+        )
+    # Links have the type of the file in the upper half of these bits, as on Unix.
+    return None if info.is_dir() or stat.S_ISLNK(info.external_attr >> 16) else package.open(info)
 
 
 def _download(source: Source, place: Path, progress: StepProgress) -> None:
