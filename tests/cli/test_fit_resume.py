@@ -168,20 +168,8 @@ def test_a_scheduler_that_does_not_answer(data: Path, tmp_path: Path, cli: Any) 
     pytest.importorskip("distributed")
     out = tmp_path / "m.safetensors"
     for address in ("127.0.0.1:1", "no colon"):
-        words = (
-            "fit",
-            data / "x.npy",
-            "--concept",
-            data / "z.npy",
-            "-o",
-            out,
-            "--dask",
-            address,
-            "--timeout",
-            0.5,
-            "-q",
-        )
-        code, _, err = cli(*words)
+        words = ("fit", data / "x.npy", "--concept", data / "z.npy", "-o", out, "--dask", address, "-q")
+        code, _, err = cli(*words, "--timeout", 0.5)
         assert code == 1 and not out.exists()
         assert err.startswith(f"mute: no dask scheduler answers at '{address}'") and err.count("\n") == 1
 

@@ -173,7 +173,7 @@ def test_damaged_members(tmp_path: Path) -> None:
     content = bytearray(archive.read_bytes())
     content[30 + len("pack/data.txt")] = 0xFF  # the first byte of the compressed content: a block of no known type
     archive.write_bytes(content)
-    with pytest.raises(MuteError, match="cannot be read: .*fetch it again"):
+    with pytest.raises(MuteError, match=r"cannot be read: .*fetch it again"):
         fetch(source(archive), tmp_path / "home", archives=tmp_path, progress=quiet)
     assert left(tmp_path) == [archive.name]
 

@@ -369,11 +369,14 @@ def inspect(
     layers: Annotated[bool, typer.Option("--layers", help="Also print diagnostics of each layer and class.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw the diagnostics to this file (.png, .svg, .pdf).")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print all metadata of the file as JSON.")] = False,
+    overwrite: console.Overwrite = False,
 ) -> None:
     """Show what a model is, how it was fitted, and the errors of its router."""
     import mute
     from mute.estimators.persistence import describe
 
+    if plot is not None:
+        console.check_output(plot, "a picture", [".png", ".svg", ".pdf"], [model], overwrite)
     about = describe(model)
     if json_:
         import json

@@ -37,6 +37,8 @@ __all__ = ["StepProgress", "extract_files", "fetch", "is_there", "make_folder", 
 StepProgress = Callable[[str, float], None]
 
 _CHUNK = 1 << 20
+# NotImplementedError is for compressions that Python does not know.
+_UNREADABLE = (zipfile.BadZipFile, NotImplementedError, tarfile.TarError, zlib.error, LZMAError)
 _ENCRYPTED = 1  # bit of a member of a zip file
 
 
@@ -140,15 +142,7 @@ def _opened(archive: Path) -> Iterator[dict[str, Callable[[], IO[bytes] | None]]
         else:
             with tarfile.open(archive, "r:gz") as tar:
                 yield {each.name: partial(tar.extractfile, each) if each.isfile() else lambda: None for each in tar}
-    except (
-        zipfile.BadZipFile,
-        NotImplementedError,
-        tarfile.TarError,
-        zlib.error,
-        LZMAError,
-        EOFError,
-        OSError,
-    ) as error:
+    except (*_UNREADABLE, EOFError, OSError) as error:
         raise MuteError(f"{archive.name} cannot be read: {error}; remove it and fetch it again") from error
 
 

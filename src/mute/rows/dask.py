@@ -273,7 +273,7 @@ def cluster(address: str, timeout: float = 30) -> Iterator[Foreign]:
 async def _greet(address: str, timeout: float) -> None:
     """Exchange greetings with a scheduler. A client waits for them for ever where an address accepts and is silent."""
     from distributed import Security
-    from distributed.comm import connect
+    from distributed.comm.core import connect
     from distributed.core import coerce_to_address
 
     place, security = coerce_to_address(address), Security().get_connection_args("client")
