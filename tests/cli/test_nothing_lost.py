@@ -65,10 +65,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     x = (rng.normal(size=(400, 4)) + 2.0 * (z == "dog")[:, None]).astype(np.float32)
     np.save(folder / "x.npy", x)
     np.save(folder / "z.npy", z)
-    mute.MUtE(2, router="logistic", random_state=0).fit(x, z).save(folder / "model.safetensors")
+    mute.MUtE(2, router="logistic", random_state=0).fit(x[::-1] + 0.1, z[::-1]).save(folder / "model.safetensors")
     write_encoder(folder / "encoder", "bert")
     with open(folder / "texts.csv", "w", newline="") as file:
-        rows = [(f"{who} {rng.choice(['nurse', 'doctor', 'home'])} {i}", who) for i, who in enumerate(["he", "she"] * 20)]
+        rows = [
+            (f"{who} {rng.choice(['nurse', 'doctor', 'home'])} {i}", who) for i, who in enumerate(["he", "she"] * 20)
+        ]
         csv.writer(file).writerows([("text", "who"), *rows])
     (folder / "before").mkdir()
     return folder
@@ -179,11 +181,14 @@ def signalled(name: str, path: Path, shares: list[float | str]) -> None:
     assert code in (0, 3, 4), err
     for share in shares:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            # Each run begins anew, so that the moment comes: finished parts would shorten it.
+            for parts in path.parent.glob("*.parts"):
+                shutil.rmtree(parts)
             at = share if isinstance(share, str) else max(int(share * calls), 1)
             code, err, _ = run(words, Hook(at, lambda number=number: os.kill(os.getpid(), number)))
             if number == signal.SIGKILL:
                 assert (code, err) == (-number, "")
-                # The next run of the command, here of its checks, may find hidden folders to remove.
+                # What is written as a folder may leave a hidden one, which the next run removes.
                 if path.is_dir() and list(path.parent.glob(".*")):
                     assert run(words, Hook(None, lambda: None))[0] == 0
             else:

@@ -24,8 +24,8 @@ __all__ = [
     "INPUTS", "INTERRUPTED", "Columns", "Concept", "DryRun", "EncoderName", "Ids", "Labels", "Model", "Overwrite",
     "Quiet", "Rows", "Seed", "Settings", "Threads", "check_columns", "check_folder", "check_output", "clock",
     "column_in", "fail", "fit_progress", "label_of", "load_eraser", "names_of", "notes_shown", "on_terminal",
-    "open_rows", "output", "parse_settings", "print_fidelity", "print_summary", "print_table", "progress_bar", "resumable",
-    "warnings_shown", "what_is_read", "wrote",
+    "open_rows", "output", "parse_settings", "print_fidelity", "print_summary", "print_table", "progress_bar",
+    "resumable", "warnings_shown", "what_is_read", "wrote",
 ]  # fmt: skip
 
 # The exit code that typer returns for a KeyboardInterrupt.

@@ -93,12 +93,22 @@ def _opened_beside(target: Path, stack: ExitStack) -> tuple[BinaryIO, Path | Non
         # Not every file system has files without a name.
         with suppress(OSError):
             descriptor = os.open(target.parent, os.O_TMPFILE | os.O_RDWR, 0o666)
-            return stack.enter_context(open(descriptor, "w+b")), None
+            return _closed_by(stack, open(descriptor, "w+b")), None
     hidden, held = hold(target, lambda path: open(path, "xb").close())
     stack.callback(_unlink, hidden)
     if held is not None:
         stack.callback(os.close, held)
-    return stack.enter_context(open(hidden, "r+b")), hidden
+    return _closed_by(stack, open(hidden, "r+b")), hidden
+
+
+def _closed_by(stack: ExitStack, file: BinaryIO) -> BinaryIO:
+    def close() -> None:
+        # To close a file is to write what is left in its buffer, which fails again on a full disk.
+        with suppress(OSError):
+            file.close()
+
+    stack.callback(close)
+    return file
 
 
 def _name(file: BinaryIO, target: Path, stack: ExitStack) -> None:
