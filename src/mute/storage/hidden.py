@@ -17,7 +17,7 @@ from mute.errors import MuteError
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["exchange", "hidden_name", "hold", "lock", "remove_stale", "temporary_folder"]
+__all__ = ["exchange", "hidden_name", "hold", "lock", "one_at_a_time", "remove_stale", "temporary_folder"]
 
 _EXCHANGE, _HERE = 2, -100  # RENAME_EXCHANGE and AT_FDCWD of Linux
 
@@ -93,6 +93,20 @@ def temporary_folder(target: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
         if descriptor is not None:
             os.close(descriptor)
+
+
+@contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Wait until no other process works in a folder in such a block."""
+    if sys.platform == "win32":
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def exchange(one: Path, other: Path) -> bool:
