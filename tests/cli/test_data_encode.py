@@ -125,7 +125,7 @@ def test_what_is_found_out_before_the_work(cli, folder, tmp_path):
     code, _, err = cli(*words, folder / "encoder", "-o", tmp_path / "none" / "x.npy")
     assert code == 1 and "does not exist, so create it first" in err
     code, _, err = cli(*words, folder / "encoder", "-o", tmp_path / "x.docx")
-    assert code == 1 and "unknown kind" in err
+    assert code == 1 and "x.docx cannot hold rows; give a name ending in .npy" in err
     code, _, err = cli(*words, folder / "encoder", "-o", tmp_path / "x.npy", "--max-tokens", 1000)
     assert code == 1 and "at most" in err
     assert cli(*words, folder / "encoder", "-o", tmp_path / "x.npy", "--pooling", "max")[0] == 2

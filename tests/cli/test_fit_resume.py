@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -150,15 +151,25 @@ def test_ctrl_c_reaches_the_workers_too(data: Path, tmp_path: Path) -> None:
     assert err == f"mute: interrupted; finished layers are kept in {kept}; run the same command to continue\n"
 
 
-def test_a_scheduler_that_does_not_answer(
-    data: Path, tmp_path: Path, cli: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_address_that_accepts_and_is_silent(data: Path, tmp_path: Path) -> None:
+    """In a process of its own, since what a cluster logs comes when the process ends."""
     pytest.importorskip("distributed")
-    monkeypatch.setattr("mute.rows.dask._PATIENCE", 0.5)
+    out = tmp_path / "m.safetensors"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        words = command(data, out, "--dask", address, "--timeout", 2, "-q")
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, out.exists()) == (1, "", False)
+    assert done.stderr.startswith(f"mute: no dask scheduler answers at '{address}' within 2 s;")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_scheduler_that_does_not_answer(data: Path, tmp_path: Path, cli: Any) -> None:
+    pytest.importorskip("distributed")
     out = tmp_path / "m.safetensors"
     for address in ("127.0.0.1:1", "no colon"):
         words = ("fit", data / "x.npy", "--concept", data / "z.npy", "-o", out, "--dask", address, "-q")
-        code, _, err = cli(*words)
+        code, _, err = cli(*words, "--timeout", 0.5)
         assert code == 1 and not out.exists()
         assert err.startswith(f"mute: no dask scheduler answers at '{address}'") and err.count("\n") == 1
 
@@ -169,7 +180,7 @@ def test_methods_that_need_all_rows_are_refused_on_a_cluster(
     pytest.importorskip("distributed")
     from contextlib import nullcontext
 
-    monkeypatch.setattr("mute.rows.dask.cluster", nullcontext)
+    monkeypatch.setattr("mute.rows.dask.cluster", lambda *_: nullcontext())
     words = (
         "fit",
         data / "x.npy",

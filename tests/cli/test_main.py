@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
+from contextlib import suppress
 from itertools import count
 
 import numpy as np
@@ -316,6 +317,15 @@ def test_version(cli):
     assert cli("--version")[1].strip() == f"mute {mute.__version__}"
 
 
+def _open_files(pid):
+    found = []
+    for link in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(FileNotFoundError):  # closed meanwhile
+            found.append(os.readlink(f"/proc/{pid}/fd/{link}"))
+    return found
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks at the open files of a process")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_command_leaves_nothing_behind(folder, tmp_path, model, number):
     big = np.lib.format.open_memmap(tmp_path / "big.npy", "w+", np.float32, (4_000_000, 4))
@@ -333,7 +343,8 @@ def test_an_interrupted_command_leaves_nothing_behind(folder, tmp_path, model, n
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 60
-    while len(os.listdir(tmp_path / "out")) < 2:  # until the temporary file is there
+    # Until it writes: what it writes to has no name yet.
+    while not any(path.startswith(str(tmp_path / "out")) for path in _open_files(process.pid)):
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.02)

@@ -1,6 +1,7 @@
 """Prepared data, made from tiny packages in the exact formats of the real ones."""
 
 import csv
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -332,6 +333,30 @@ def test_steps_are_said_and_not_repeated(
     assert to_fetch(["wordsim"]) == []
     prepare("wordsim", archives=tmp_path)
     assert is_prepared("wordsim")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="runs in forks")
+@pytest.mark.filterwarnings("ignore:This process.*multi-threaded")
+def test_three_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelve(tmp_path / "shelf", monkeypatch)
+    made, children = tmp_path / "made", []
+    steps: list[str] = []
+    for _ in range(3):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                places = {"folder": tmp_path / "home", "archives": tmp_path / "shelf"}
+                prepare("bug-texts", **places, progress=lambda what, share: steps.append(what))
+                with open(made, "a") as file:
+                    file.write("x" * ("reading the sentences" in steps))
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+    assert is_prepared("bug-texts", folder=tmp_path / "home") and made.read_text() == "x", "one made it, two waited"
+    assert not list((tmp_path / "home").rglob(".*"))
 
 
 def test_an_interrupted_preparation_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

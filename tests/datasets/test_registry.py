@@ -143,6 +143,54 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
         fetch(source(archive), tmp_path / "home", archives=tmp_path, progress=quiet)
 
 
+def forge(archive: Path, at: int, value: int) -> None:
+    """Change two bytes of the description of each member of a zip file; it is stored at two places."""
+    content = bytearray(archive.read_bytes())
+    for mark, offset in ((b"PK\3\4", at), (b"PK\1\2", at + 2)):
+        place = content.find(mark)
+        while place >= 0:
+            content[place + offset : place + offset + 2] = value.to_bytes(2, "little")
+            place = content.find(mark, place + 1)
+    archive.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "message"), [(6, 1, "is encrypted, so nothing of it is used"), (8, 97, "compression method")]
+)
+def test_members_that_cannot_be_unpacked(tmp_path: Path, at: int, value: int, message: str) -> None:
+    archive = tmp_path / "pack-1.0-py3-none-any.whl"
+    wheel(archive, {"pack/data.txt": CONTENT})
+    forge(archive, at, value)
+    with pytest.raises(MuteError, match=message):
+        fetch(source(archive), tmp_path / "home", archives=tmp_path, progress=quiet)
+    assert left(tmp_path) == [archive.name]
+
+
+def test_damaged_members(tmp_path: Path) -> None:
+    archive = tmp_path / "pack-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as package:
+        package.writestr("pack/data.txt", CONTENT)
+    content = bytearray(archive.read_bytes())
+    content[30 + len("pack/data.txt")] = 0xFF  # the first byte of the compressed content: a block of no known type
+    archive.write_bytes(content)
+    with pytest.raises(MuteError, match=r"cannot be read: .*fetch it again"):
+        fetch(source(archive), tmp_path / "home", archives=tmp_path, progress=quiet)
+    assert left(tmp_path) == [archive.name]
+
+
+@pytest.mark.parametrize("name", ["inner", "inner/data.txt"])
+@pytest.mark.parametrize("archive", ["pack-1.0-py3-none-any.whl", "pack-1.0.tgz"])
+def test_nothing_is_written_through_a_link(shelf: Path, tmp_path: Path, archive: str, name: str) -> None:
+    link, mine = tmp_path / "home" / "raw" / "pack-1.0" / name, tmp_path / "mine"
+    link.parent.mkdir(parents=True)
+    mine.mkdir()
+    (mine / "data.txt").write_bytes(b"thesis")
+    link.symlink_to(mine if name == "inner" else mine / "data.txt")
+    with pytest.raises(MuteError, match="is a link, and nothing is written through it"):
+        fetch(source(shelf / archive), tmp_path / "home", archives=shelf, progress=quiet)
+    assert [path.read_bytes() for path in mine.iterdir()] == [b"thesis"]
+
+
 @pytest.mark.parametrize("name", ["pack-1.0-py3-none-any.whl", "pack-1.0.tgz"])
 def test_a_file_that_is_no_archive_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"<html>not found</html>")

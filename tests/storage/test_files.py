@@ -11,18 +11,75 @@ import pytest
 from mute.errors import MuteError
 from mute.rows.memory import release_pages
 from mute.storage.files import check_target, write_atomically
+from mute.storage.hidden import temporary_folder
 
 posix = pytest.mark.skipif(os.name != "posix", reason="permissions and links of POSIX")
 
 
-def test_new_file_appears_at_the_end_only(tmp_path: Path) -> None:
+@pytest.fixture(params=["no name", "hidden name"], autouse=True)
+def without_a_name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Run each test with files that have no name while they are written, and as on systems without such files."""
+    if request.param == "hidden name":
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    elif not hasattr(os, "O_TMPFILE"):
+        pytest.skip("no files without a name")
+    return bool(request.param == "no name")
+
+
+@pytest.mark.parametrize("existing", [True, False])
+def test_a_file_appears_at_the_end_only(tmp_path: Path, existing: bool, without_a_name: bool) -> None:
     target = tmp_path / "model.bin"
+    if existing:
+        target.write_bytes(b"old")
     with write_atomically(target) as file:
         file.write(b"abc")
-        (temporary,) = tmp_path.iterdir()
-        assert temporary.name.startswith(".") and "model.bin" in temporary.name
+        temporary = [path.name for path in tmp_path.iterdir() if path != target]
+        assert len(temporary) == (not without_a_name)
+        assert all(name.startswith(".model.bin.") for name in temporary)
     assert target.read_bytes() == b"abc"
     assert list(tmp_path.iterdir()) == [target]
+
+
+@posix
+def test_a_killed_process_leaves_nothing_for_long(tmp_path: Path, without_a_name: bool) -> None:
+    """A file without a name is gone at once; a hidden file is removed by the next one that writes there."""
+    import subprocess
+    import sys
+
+    target = tmp_path / "model.bin"
+    target.write_bytes(b"old")
+    script = (
+        "import os, signal, sys; from mute.storage.files import write_atomically\n"
+        "if sys.argv[2] == 'False': vars(os).pop('O_TMPFILE', None)\n"
+        "with write_atomically(sys.argv[1]) as file:\n"
+        "    file.write(b'half' * 10_000); file.flush(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", script, str(target), str(without_a_name)], check=False)
+    assert target.read_bytes() == b"old" and len(list(tmp_path.iterdir())) == 1 + (not without_a_name)
+    with write_atomically(target) as file:
+        file.write(b"new")
+    assert target.read_bytes() == b"new" and list(tmp_path.iterdir()) == [target]
+
+
+def test_two_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
+    target = tmp_path / "model.bin"
+    with write_atomically(target) as first, write_atomically(target) as second:
+        first.write(b"first")
+        second.write(b"second")
+    assert target.read_bytes() == b"first", "the one that ends last"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@posix
+def test_only_folders_that_nobody_fills_are_stale(tmp_path: Path) -> None:
+    target = tmp_path / "model"
+    (tmp_path / ".model.1234.tmp").mkdir()
+    (tmp_path / ".model.1234.tmp" / "half").touch()
+    (tmp_path / ".other.1234.tmp").mkdir()
+    with temporary_folder(target) as first, temporary_folder(target) as second:
+        assert first.is_dir() and second.is_dir() and first != second
+        assert not (tmp_path / ".model.1234.tmp").exists()
+    assert [path.name for path in tmp_path.iterdir()] == [".other.1234.tmp"]
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit, OSError])
@@ -114,8 +171,27 @@ def test_protected_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prote
         check_target(tmp_path / "x")
 
 
-def test_creation_that_fails_is_explained(tmp_path: Path) -> None:
-    with pytest.raises(MuteError, match="cannot write"), write_atomically(tmp_path / ("x" * 250)):
+def test_long_names(tmp_path: Path) -> None:
+    for _ in range(2):
+        with write_atomically(tmp_path / ("x" * 255)) as file:
+            file.write(b"new")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"new"]
+    with pytest.raises(MuteError, match=r"cannot write .*: File name too long"):
+        check_target(tmp_path / ("x" * 256))
+
+
+def test_creation_that_fails_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: True)
+    real = os.open
+
+    def refuse(path: str | Path, *more: int) -> int:
+        if more[0] & (getattr(os, "O_TMPFILE", 0) | os.O_CREAT):
+            raise OSError(errno.EROFS, "Read-only file system")
+        return real(path, *more)
+
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr("builtins.open", lambda path, *_: refuse(path, os.O_CREAT))
+    with pytest.raises(MuteError, match=r"cannot write .*: Read-only"), write_atomically(tmp_path / "x"):
         pass
 
 

@@ -581,3 +581,17 @@ class TestWriting:
     def test_csv_text_is_short(self, tmp_path: Path) -> None:
         path = save(tmp_path / "x.csv", np.array([[0.1, np.nan]], dtype=np.float32), columns=["a", "b"])
         assert Path(path).read_bytes() == b"a,b\n0.1,nan\n"
+
+
+@pytest.mark.parametrize(("at", "value"), [(6, 1), (8, 97)], ids=["encrypted", "unknown compression"])
+def test_members_of_npz_files_that_cannot_be_unpacked(tmp_path, at, value):
+    path = tmp_path / "x.npz"
+    np.savez(path, X=np.ones((3, 2)))
+    content = bytearray(path.read_bytes())
+    for mark, offset in ((b"PK\3\4", at), (b"PK\1\2", at + 2)):
+        place = content.index(mark) + offset
+        content[place : place + 2] = value.to_bytes(2, "little")
+    path.write_bytes(content)
+    for read in (open_matrix, read_labels):
+        with pytest.raises(MuteError, match=r"cannot be read as \.npz"):
+            read(path)

@@ -259,6 +259,7 @@ def test_interrupted_between_the_two_renames(encoder, model, tmp_path, monkeypat
         rename(old, new)
 
     with monkeypatch.context() as patch:
+        patch.setattr(saving, "exchange", lambda *_: False)  # as where two folders cannot change places
         patch.setattr(os, "rename", stops)
         with pytest.raises(KeyboardInterrupt):
             model.save(tmp_path / "model")
@@ -266,11 +267,21 @@ def test_interrupted_between_the_two_renames(encoder, model, tmp_path, monkeypat
     TextCounterfactual.load(tmp_path / "model", encoder)
 
 
+def test_killed_between_the_two_renames_the_older_model_is_put_back(encoder, model, tmp_path):
+    model.save(tmp_path / "model")
+    (tmp_path / "model").rename(tmp_path / ".model.old")
+    saving.check_model_target(tmp_path / "model")
+    TextCounterfactual.load(tmp_path / "model", encoder)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
 def test_a_model_is_replaced_and_nothing_else(model, tmp_path):
     model.save(tmp_path / "model")
-    (tmp_path / "model" / "extra").write_text("")
     model.save(tmp_path / "model")
-    assert not (tmp_path / "model" / "extra").exists()
+    (tmp_path / "model" / "thesis.txt").write_text("")
+    with pytest.raises(MuteError, match=r"the folder there also has thesis\.txt, so give another name"):
+        model.save(tmp_path / "model")
+    assert (tmp_path / "model" / "thesis.txt").exists()
     (tmp_path / "mine").mkdir()
     model.save(tmp_path / "mine")
     shutil.rmtree(tmp_path / "mine")

@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "INPUTS", "INTERRUPTED", "Columns", "Concept", "DryRun", "EncoderName", "Ids", "Labels", "Model", "Overwrite",
-    "Quiet", "Rows", "Seed", "Settings", "Threads", "check_columns", "check_output", "clock", "column_in", "fail",
-    "fit_progress", "label_of", "load_eraser", "names_of", "notes_shown", "on_terminal", "open_rows", "output",
-    "parse_settings", "print_fidelity", "print_summary", "print_table", "progress_bar", "resumable", "warnings_shown",
-    "what_is_read", "wrote",
+    "Quiet", "Rows", "Seed", "Settings", "Threads", "check_columns", "check_folder", "check_output", "clock",
+    "column_in", "fail", "fit_progress", "label_of", "load_eraser", "names_of", "notes_shown", "on_terminal",
+    "open_rows", "output", "parse_settings", "print_fidelity", "print_summary", "print_table", "progress_bar",
+    "resumable", "warnings_shown", "what_is_read", "wrote",
 ]  # fmt: skip
 
 # The exit code that typer returns for a KeyboardInterrupt.
@@ -334,6 +335,23 @@ def check_output(
     if path.is_file() and not overwrite and not is_kind(path, content):
         raise MuteError(f"{path} exists and is not {content}; choose another name, or replace it with --overwrite")
     check_target(path)
+
+
+def check_folder(path: Path, mark: str, names: Sequence[str]) -> None:
+    """Refuse, before any work, a folder of results that holds anything that this command has not written there.
+
+    `names` are patterns of what the command writes; `mark` is what every folder of its results has. Hidden files, such
+    as those of a file manager, do not count.
+    """
+    from mute.errors import listed
+
+    if path.exists() and not path.is_dir():
+        raise MuteError(f"cannot write to {path}: a file is there, so give the name of a folder")
+    there = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
+    seen = [name for name in there if not name.startswith(".")]
+    others = [name for name in seen if not any(fnmatch(name, pattern) for pattern in (mark, *names))]
+    if others or (seen and mark not in seen):
+        raise MuteError(f"{path} holds other files ({listed(others or seen, 5)}); give a new or empty folder")
 
 
 def check_columns(x: str, matrix: Matrix, eraser: Method) -> None:

@@ -108,17 +108,18 @@ def encode(
         int | None, typer.Option(min=1, help="Cut longer texts.", show_default="as the encoder says")
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Maximum number of texts encoded at once.")] = 64,
+    overwrite: console.Overwrite = False,
     quiet: console.Quiet = False,
 ) -> None:
     """Turn texts into embeddings: mute data encode bios.csv:text -o X.npy --encoder minilm"""
     from mute.cli.text_files import read_texts
     from mute.tables import open_writer
+    from mute.tables.specs import MATRICES
     from mute.text import encode as encode_texts
     from mute.text import load_encoder
     from mute.text.encoders.encoding import forget
 
-    # Fails before the work if the file cannot be written.
-    open_writer(output, 1, 1, "float32")
+    console.check_output(output, "rows", MATRICES, [texts, encoder], overwrite)
     given = read_texts(texts)
     model = load_encoder(encoder, pooling=pooling, max_tokens=max_tokens)
     parts = output.with_name(output.name + ".parts")

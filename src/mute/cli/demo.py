@@ -43,6 +43,7 @@ def demo(
         import matplotlib  # noqa: F401
     except ImportError:
         raise missing_extra("matplotlib", "report", "the picture of the demo") from None
+    console.check_folder(output, "gender.safetensors", ["demo.png", "diagnostics.png"])
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -57,6 +57,7 @@ def distill(
     out.print(f"copying {type(teacher).__name__} on {matrix.shape[0]:,} rows ...")
     with console.warnings_shown(out), console.fit_progress(copy, quiet):
         copy.fit(matrix.to_numpy(), concept=labels)
+    matrix.check_unchanged()
     set_names(copy, matrix.shape[1], matrix.columns)
     copy.save(output, about={"x": split_spec(x)[0].name})
     out.print(f"fitted {type(copy).__name__} in {console.clock(time.perf_counter() - start)}")

@@ -92,6 +92,7 @@ def fit(
         str | None,
         typer.Option(metavar="ADDRESS", help="Fit on the dask cluster at host:port; local starts a cluster."),
     ] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer of the dask cluster.")] = 30,
     dry_run: console.DryRun = False,
     overwrite: console.Overwrite = False,
     threads: console.Threads = None,
@@ -137,8 +138,9 @@ def fit(
         eraser.set_params(n_threads=threads)
     matrix, labels, tasks = console.open_rows(x, concept, task, columns=columns, ids=ids)
     more = {} if task is None else {"task": tasks}
-    if unlabelled is not None:
-        more["unlabelled"] = open_matrix(unlabelled, names=matrix.columns).to_numpy()
+    others = [] if unlabelled is None else [open_matrix(unlabelled, names=matrix.columns)]
+    if others:
+        more["unlabelled"] = others[0].to_numpy()
     out, start = console.output(quiet), time.perf_counter()
     out.print(console.what_is_read(matrix, x, concept, labels))
     if settings.get("concept_type") != "continuous":
@@ -156,10 +158,12 @@ def fit(
         console.notes_shown(out),
         console.fit_progress(eraser, quiet),
         threadpool_limits(threads),
-        _rows_for(matrix, dask) as rows,
+        _rows_for(matrix, dask, timeout) as rows,
     ):
         # Rows without labels are joined to the others in memory.
         eraser.fit(rows if unlabelled is None else matrix.to_numpy(), labels, **more)
+    for read in (matrix, *others):
+        read.check_unchanged()
     set_names(eraser, matrix.shape[1], matrix.columns)  # arrays, in memory or on a cluster, have lost them
     about = {"x": split_spec(x)[0].name, "concept": console.column_in(x, concept).rsplit("/", 1)[-1], "method": method}
     eraser.save(output, about=about)
@@ -172,14 +176,14 @@ def fit(
 
 
 @contextmanager
-def _rows_for(matrix: Matrix, dask: str | None) -> Iterator[Any]:
+def _rows_for(matrix: Matrix, dask: str | None, timeout: float) -> Iterator[Any]:
     """The rows: the matrix itself, or a collection on a cluster."""
     if dask is None:
         yield matrix
         return
     from mute.rows.dask import cluster, to_dask
 
-    with cluster(dask):
+    with cluster(dask, timeout):
         yield to_dask(matrix)
 
 
@@ -372,11 +376,14 @@ def inspect(
     layers: Annotated[bool, typer.Option("--layers", help="Also print diagnostics of each layer and class.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw the diagnostics to this file (.png, .svg, .pdf).")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print all metadata of the file as JSON.")] = False,
+    overwrite: console.Overwrite = False,
 ) -> None:
     """Show what a model is, how it was fitted, and the errors of its router."""
     import mute
     from mute.estimators.persistence import describe
 
+    if plot is not None:
+        console.check_output(plot, "a picture", [".png", ".svg", ".pdf"], [model], overwrite)
     about = describe(model)
     if json_:
         import json

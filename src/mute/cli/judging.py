@@ -88,6 +88,8 @@ def audit(
             subject, matrix, labels, task=tasks, fit_rows=seen, oracle=oracle or None, progress=report,
             random_state=seed, **_panel(adversaries, max_leak, most_rows),
         )  # fmt: skip
+    for read in (matrix, *([subject] if elsewhere else []), *((seen[0], *seen[2:]) if seen else ())):
+        read.check_unchanged()
     write(found)
     out.print(found.verdict, style=_STYLES[found.verdict])
     for line in found.summary:
@@ -139,6 +141,7 @@ def compare(
             matrix, labels, task=tasks, methods=methods, fit_share=fit_share, folder=folder, progress=report,
             random_state=seed, **_panel(adversaries, max_leak, most_rows),
         )  # fmt: skip
+    matrix.check_unchanged()
     _print_comparison(out, found)
     if not found.reports:
         name, error = next(iter(found.failures.items()))

@@ -70,6 +70,7 @@ def paper(
         paths[name] = path
     named = tuple(dict.fromkeys([*(studies or ()), *(study or ())])) or DEFAULT_STUDIES
     plan = Plan(named, paths, pairs, rows, runs, quick, inverter)
+    console.check_folder(output, "parts", ["README.md", "results.json", "*.png", "texts-*.html"])
     parts = output / "parts"
     if again:
         for part in parts.glob("*.json"):

@@ -110,19 +110,20 @@ def counterfactual(
     html: Annotated[Path | None, typer.Option(help="Write a gallery, one web page, to this file.")] = None,
     encoder: MovedEncoder = None,
     inverter: Inverter = None,
+    overwrite: console.Overwrite = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no notes.")] = False,
 ) -> None:
     """Move texts to another class: mute text counterfactual model "He received his PhD." --to female"""
-    from mute.cli.text_files import check_output, read_texts, write_texts
-    from mute.storage.files import check_target
+    from mute.cli.text_files import OUTPUTS, read_texts, write_texts
     from mute.text import write_gallery
 
     if bool(texts) == (file is not None):
         raise MuteError('give texts, as in: mute text counterfactual model "He left." --to female; or give --file')
+    inputs = [model, file, encoder, inverter]
     if output is not None:
-        check_output(output)
+        console.check_output(output, "texts", OUTPUTS, inputs, overwrite)
     if html is not None:
-        check_target(html)
+        console.check_output(html, "a gallery", [".html"], inputs, overwrite)
     given = read_texts(file) if file is not None else list(texts or [])
     mover = _load_mover(model, encoder, inverter)
     goal = console.label_of(mover.classes_, to, "--to")
@@ -169,7 +170,7 @@ def evaluate(
     from mute.cli.text_files import labels_for, read_corpus, read_words
     from mute.text.evaluation.scoring import COLUMNS, evaluate_texts
 
-    _check_folder(output)
+    console.check_folder(output, "results.json", ["gallery.html"])
     sources, references = read_corpus(pairs, source), read_corpus(pairs, reference)
     mover = _load_mover(model, encoder, inverter)
     goal = labels_for(mover.classes_, pairs, to, "--to")
@@ -215,7 +216,8 @@ def train_inverter(
     from mute.text import train_inverter as train
     from mute.text.encoders.encoding import forget
 
-    _check_folder(output)
+    if output.exists() and not output.is_dir():
+        raise MuteError(f"cannot write to {output}: a file is there, so give the name of a folder")
     parts = output.with_name(output.name + ".parts")
     check_target(parts / "x" if parts.is_dir() else parts)
     (texts,) = _sample(rows, seed, read_corpus(corpus, text_column))
@@ -237,11 +239,6 @@ def train_inverter(
         out.print(f"  {name}: {value:.3f}" if isinstance(value, float) else f"  {name}: {value}")
     out.print(f"trained in {console.clock(time.perf_counter() - start)}")
     console.wrote(out, output)
-
-
-def _check_folder(output: Path) -> None:
-    if output.exists() and not output.is_dir():
-        raise MuteError(f"cannot write to {output}: a file is there, so give the name of a folder")
 
 
 def _sample(rows: int | None, seed: int, *columns: Sequence[Any] | Array) -> tuple[Any, ...]:

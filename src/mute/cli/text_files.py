@@ -14,7 +14,7 @@ import numpy as np
 from mute.cli.console import label_of
 from mute.datasets import read_pickle
 from mute.errors import MuteError
-from mute.storage.files import check_target, write_atomically
+from mute.storage.files import write_atomically
 from mute.tables import read_labels
 from mute.tables.delimited import delimited_column
 from mute.tables.parquet import parquet_column
@@ -24,7 +24,7 @@ from mute.text import Counterfactuals
 from mute.typing import Array, Label
 
 __all__ = [
-    "check_output", "labels_for", "one_line", "read_concept", "read_corpus", "read_texts", "read_words", "write_texts",
+    "OUTPUTS", "labels_for", "one_line", "read_concept", "read_corpus", "read_texts", "read_words", "write_texts",
 ]  # fmt: skip
 
 _CORPORA = (".csv", ".tsv", ".parquet", ".jsonl")
@@ -144,14 +144,8 @@ _READERS: dict[str, Callable[[Path, str | None], list[Any]]] = {
     ".pickle": _pickle,
     ".pkl": _pickle,
 }
-_OUTPUTS = (".csv", ".tsv", ".jsonl", ".txt")
-
-
-def check_output(path: Path) -> None:
-    """Refuse a file to which texts cannot be written."""
-    if path.suffix.lower() not in _OUTPUTS:
-        raise MuteError(f"cannot write texts to {path}: give a name that ends in {', '.join(_OUTPUTS)}")
-    check_target(path)
+# Kinds of files that `write_texts` writes.
+OUTPUTS = (".csv", ".tsv", ".jsonl", ".txt")
 
 
 def write_texts(path: Path, found: Counterfactuals) -> None:

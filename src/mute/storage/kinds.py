@@ -7,20 +7,25 @@ from mute.storage.container import Header
 
 __all__ = ["is_kind"]
 
-_BEGINNINGS = {".npy": b"\x93NUMPY", ".npz": b"PK", ".parquet": b"PAR1", ".pt2": b"PK"}
+_BEGINNINGS = {
+    ".npy": b"\x93NUMPY", ".npz": b"PK", ".parquet": b"PAR1", ".pt2": b"PK", ".png": b"\x89PNG", ".pdf": b"%PDF",
+}  # fmt: skip
 # What the reports of this package begin with.
-_REPORT = re.compile(rb"\A# (Audit of|Comparison)|<title>(Audit of|Comparison)|\A\{\s*\"version\"")
+_REPORT = re.compile(rb"\A# (Audit of|Comparison)|<title>(Audit of|Comparison)|\A\{\s*\"(version|reports)\"")
+_GALLERY = b"<!-- A gallery of mute. -->"
 _HEAD = 4096
 
 
 def is_kind(path: Path, content: str) -> bool:
-    """Whether a file may be what a command would write there: "a model", "a report", or data by its ending."""
+    """Whether a file may be what a command writes there: "a model", "a report", "a gallery", or data by its ending."""
     with open(path, "rb") as file:
         head = file.read(_HEAD)
         if not head:
             return True
         if content == "a report":
             return _REPORT.search(head) is not None
+        if content == "a gallery":
+            return _GALLERY in head
         if path.suffix.lower() == ".safetensors":
             file.seek(0)
             try:

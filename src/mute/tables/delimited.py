@@ -12,6 +12,7 @@ import numpy as np
 
 from mute.errors import MuteError, listed
 from mute.rows.embedding import Kind
+from mute.rows.matrix import Stamp
 from mute.tables.readers import pick, readable
 from mute.tables.table import Chooser, TableMatrix, check_unique
 from mute.typing import Array
@@ -29,9 +30,10 @@ class DelimitedMatrix(TableMatrix):
     """
 
     def __init__(self, path: Path, choose: Chooser) -> None:
+        stamp = Stamp.of(path)
         header, kinds, n_rows = _scan(path)
         embedding = choose(str(path), kinds)
-        super().__init__(path, (n_rows, len(embedding.names)), np.dtype(np.float64), embedding, kinds)
+        super().__init__(path, (n_rows, len(embedding.names)), np.dtype(np.float64), embedding, kinds, stamp)
         self._places = {name: header.index(name) for name in header}
 
     def _reopened(self, choose: Chooser) -> DelimitedMatrix:

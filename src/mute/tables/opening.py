@@ -9,7 +9,7 @@ from typing import Any
 
 from mute.errors import MuteError, listed
 from mute.rows.embedding import Embedding, Kind, choose_embedding, match_names
-from mute.rows.matrix import Matrix, NoRowsError
+from mute.rows.matrix import Matrix, NoRowsError, Stamp
 from mute.tables.delimited import DelimitedMatrix
 from mute.tables.parquet import ParquetMatrix, import_arrow
 from mute.tables.raw import Layout, RawMatrix, npy_layout, safetensors_layout
@@ -116,7 +116,7 @@ def _open_one(path: Path, selector: str | None, choose: Chooser) -> Matrix:
         case ".npy":
             return _stored(path, npy_layout)
         case ".npz":
-            return ArrayMatrix(path, npz_array(path, selector))
+            return ArrayMatrix(Stamp.of(path), npz_array(path, selector))
         case ".safetensors":
             return _stored(path, partial(safetensors_layout, key=selector))
         case ".parquet":
@@ -127,8 +127,8 @@ def _open_one(path: Path, selector: str | None, choose: Chooser) -> Matrix:
 
 def _stored(path: Path, layout_of: Callable[[Path], Layout]) -> Matrix:
     # The numbers of one row are scattered over a file in Fortran order; a memory map gathers them.
-    layout = layout_of(path)
-    return ArrayMatrix(path, layout.map(path)) if layout.columns_first else RawMatrix(path, layout_of)
+    stamp, layout = Stamp.of(path), layout_of(path)
+    return ArrayMatrix(stamp, layout.map(path)) if layout.columns_first else RawMatrix(path, layout_of)
 
 
 class _JoinedMatrix(Matrix):
@@ -145,6 +145,7 @@ class _JoinedMatrix(Matrix):
         self._found, self._open_one = found, open_one
         self._files: list[tuple[Path, int]] = []
         first: Matrix | None = None
+        stamps: list[Stamp] = []
         for file in found.files:
             try:
                 part = open_one(file)
@@ -152,11 +153,12 @@ class _JoinedMatrix(Matrix):
                 continue
             first = first or part
             self._files.append((file, _alike(first, part).shape[0]))
+            stamps += part.stamps
         if first is None:
             raise NoRowsError(f"{found.path} has files but no rows; give at least one row")
         self._first = first
         shape = (sum(rows for _, rows in self._files), first.shape[1])
-        Matrix.__init__(self, found.path, shape, first.dtype, first.columns)
+        Matrix.__init__(self, found.path, shape, first.dtype, first.columns, tuple(stamps))
 
     def parts(self, size: int) -> list[tuple[int, Callable[[], Array]]]:
         return [(rows, partial(self._read, file, rows)) for file, rows in self._files]

@@ -10,7 +10,7 @@ import numpy as np
 
 from mute.errors import MuteError, missing_extra
 from mute.rows.frames import kind_of_arrow
-from mute.rows.matrix import NoRowsError
+from mute.rows.matrix import NoRowsError, Stamp
 from mute.tables.readers import pick, readable
 from mute.tables.table import Chooser, TableMatrix, check_unique
 from mute.typing import Array, Foreign
@@ -32,6 +32,7 @@ class ParquetMatrix(TableMatrix):
     """A list column, or several numeric columns, of a .parquet file."""
 
     def __init__(self, path: Path, choose: Chooser) -> None:
+        stamp = Stamp.of(path)
         with readable(path), import_arrow().parquet.ParquetFile(path) as file:
             schema, n_rows = file.schema_arrow, file.metadata.num_rows
         if n_rows == 0:
@@ -45,7 +46,7 @@ class ParquetMatrix(TableMatrix):
         self.path, self._list = path, embedding.names[0] if embedding.is_list else None
         width = len(types) if self._list is None else self._list_width(self._list, types[0])
         super().__init__(
-            path, (n_rows, width), np.dtype(np.float32 if single else np.float64), embedding, kinds, schema
+            path, (n_rows, width), np.dtype(np.float32 if single else np.float64), embedding, kinds, stamp, schema
         )
 
     def _reopened(self, choose: Chooser) -> ParquetMatrix:

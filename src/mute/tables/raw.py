@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from mute.errors import MuteError
-from mute.rows.matrix import Matrix, float_dtype
+from mute.rows.matrix import Matrix, Stamp, float_dtype
 from mute.storage.container import Header, from_bfloat16
 from mute.tables.readers import matrix_shape, objects_refused, pick, readable
 from mute.typing import Array
@@ -57,14 +57,15 @@ class RawMatrix(Matrix):
     """
 
     def __init__(self, path: Path, layout_of: Callable[[Path], Layout]) -> None:
+        stamp = Stamp.of(path)
         self._layout = layout = layout_of(path)
         dtype = np.dtype(np.float32) if layout.bfloat16 else float_dtype(layout.dtype)
-        super().__init__(path, matrix_shape(path, layout.shape, layout.dtype), dtype)
+        super().__init__(path, matrix_shape(path, layout.shape, layout.dtype), dtype, stamps=(stamp,))
         self._layout_of = layout_of
 
     def to_numpy(self) -> Array:
         """The whole matrix: a read-only memory map, if the file stores aligned numbers of `dtype`."""
-        self._check_unchanged()
+        self._check_layout()
         mapped = self._layout.map(self.path)
         return mapped if mapped.dtype == self.dtype and mapped.flags.aligned else super().to_numpy()
 
@@ -75,12 +76,12 @@ class RawMatrix(Matrix):
     def _part(self, start: int, stop: int) -> Array:
         return np.array(self.to_numpy()[start:stop])
 
-    def _check_unchanged(self) -> None:
+    def _check_layout(self) -> None:
         if self._layout_of(self.path) != self._layout:
             raise MuteError(f"{self.path} has changed since it was opened; open it again")
 
     def _blocks(self, size: int) -> Iterator[Array]:
-        self._check_unchanged()
+        self._check_layout()
         layout = self._layout
         with readable(self.path), open(self.path, "rb") as file:
             file.seek(layout.offset)

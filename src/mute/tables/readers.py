@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mute.errors import MuteError, listed
-from mute.rows.matrix import Matrix, float_dtype
+from mute.rows.matrix import Matrix, Stamp, float_dtype
 from mute.rows.memory import release_pages
 from mute.typing import Array
 
@@ -19,10 +19,11 @@ __all__ = ["ArrayMatrix", "matrix_shape", "npz_array", "objects_refused", "pick"
 
 
 class ArrayMatrix(Matrix):
-    """An array of numbers of any kind, in memory (.npz) or in a memory map; `path` is for messages."""
+    """An array of numbers of any kind, in memory (.npz) or in a memory map, of the file with this stamp."""
 
-    def __init__(self, path: Path, array: Array) -> None:
-        super().__init__(path, matrix_shape(path, array.shape, array.dtype), float_dtype(array.dtype))
+    def __init__(self, stamp: Stamp, array: Array) -> None:
+        path, shape = stamp.path, matrix_shape(stamp.path, array.shape, array.dtype)
+        super().__init__(path, shape, float_dtype(array.dtype), stamps=(stamp,))
         self._array = array
 
     def to_numpy(self) -> Array:

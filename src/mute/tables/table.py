@@ -12,7 +12,7 @@ import numpy as np
 
 from mute.errors import MuteError
 from mute.rows.embedding import Embedding, Kind, match_names
-from mute.rows.matrix import Matrix
+from mute.rows.matrix import Matrix, Stamp
 from mute.typing import Array, Foreign
 
 __all__ = ["Chooser", "TableMatrix", "check_unique"]
@@ -36,9 +36,9 @@ class TableMatrix(Matrix):
 
     def __init__(
         self, path: Path, shape: tuple[int, int], dtype: np.dtype[Any], embedding: Embedding,
-        kinds: Mapping[str, Kind], types: Foreign = None,
+        kinds: Mapping[str, Kind], stamp: Stamp, types: Foreign = None,
     ) -> None:  # fmt: skip
-        super().__init__(path, shape, dtype, None if embedding.is_list else list(embedding.names))
+        super().__init__(path, shape, dtype, None if embedding.is_list else list(embedding.names), (stamp,))
         self.embedding, self.kinds, self.types = embedding, dict(kinds), types
 
     def __str__(self) -> str:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mute.errors import MuteError
+from mute.errors import MuteError, listed
 from mute.storage.container import read_arrays, reading, write_arrays
 from mute.storage.files import check_target, sha256_of_file, write_json
+from mute.storage.hidden import exchange, hidden_name, temporary_folder
 from mute.text.decoders.decoder import Decoder
 from mute.text.decoders.edit_search import EditSearch
 from mute.text.decoders.retrieval import Retrieval
@@ -43,13 +44,19 @@ def decoder_class(kind: str) -> type[Any]:
 def check_model_target(folder: str | os.PathLike[str]) -> Path:
     """Check that a model can be written at `folder`, which must be free or hold a model, before any work is spent."""
     target = Path(os.path.realpath(folder))
+    _put_back(target)
     if target.is_dir():
-        if any(target.iterdir()) and not _is_ours(target):
+        names = sorted(path.name for path in target.iterdir())
+        if names and not _is_ours(target):
             raise MuteError(f"cannot write {folder}: the folder there holds no model of mute, so give another name")
+        others = [name for name in names if name not in (_ABOUT, _MAP, _DECODER)]
+        if others:
+            # A model is replaced with its folder, and they would be lost.
+            raise MuteError(f"cannot write {folder}: the folder there also has {listed(others)}, so give another name")
     elif target.exists():
         raise MuteError(f"cannot write {folder}: a file is there, so give the name of a folder")
     # A sibling is made and renamed: that is allowed where a file may be made.
-    check_target(target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp"))
+    check_target(hidden_name(target))
     return target
 
 
@@ -65,8 +72,8 @@ def write_model(
 ) -> None:
     """Write a model beside its place, then move it there.
 
-    Limits: a process killed outright between the two renames that replace an older model leaves both of them under
-    hidden names beside the place, whole.
+    Limits: where two folders cannot change places at one blow (only Linux can), a process killed outright while it
+    replaces an older model may leave that one under a hidden name; the next one that writes there puts it back.
     """
     import mute
 
@@ -89,35 +96,41 @@ def write_model(
         "decoder": {"kind": kind, "name": type(decoder).__name__, "meta": meta},
         "texts": n_texts,
     }
-    new = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        new.mkdir()
-        method.save(new / _MAP)
-        if arrays:
-            write_arrays(new / _DECODER, arrays)
-        about["sha256"] = {name: sha256_of_file(new / name) for name in (_MAP, _DECODER) if (new / name).exists()}
-        write_json(new / _ABOUT, about)
-        _put(new, target)
-    except OSError as error:
-        raise MuteError(f"cannot write {folder}: {error.strerror or error}, so choose another place") from error
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
+    with temporary_folder(target) as new:
+        try:
+            method.save(new / _MAP)
+            if arrays:
+                write_arrays(new / _DECODER, arrays)
+            about["sha256"] = {name: sha256_of_file(new / name) for name in (_MAP, _DECODER) if (new / name).exists()}
+            write_json(new / _ABOUT, about)
+            _put(new, target)
+        except OSError as error:
+            raise MuteError(f"cannot write {folder}: {error.strerror or error}, so choose another place") from error
 
 
 def _put(new: Path, target: Path) -> None:
     """Move a folder to its place; what was there is put back if that does not succeed."""
-    old = new.with_suffix(".old")
+    if target.exists() and exchange(new, target):
+        return
+    old = target.with_name(f".{target.name}.old")
     try:
         if target.exists():
             os.rename(target, old)
         os.rename(new, target)
     except BaseException:
-        if old.exists() and not target.exists():
-            os.rename(old, target)
+        _put_back(target)
         raise
     finally:
         if target.exists():
             shutil.rmtree(old, ignore_errors=True)
+
+
+def _put_back(target: Path) -> None:
+    """Give an older model its name again, if it lost it and no newer one has it."""
+    old = target.with_name(f".{target.name}.old")
+    if _is_ours(old) and not target.exists():
+        with suppress(OSError):
+            os.rename(old, target)
 
 
 def read_model(
