@@ -28,10 +28,10 @@ from typing import IO
 
 from mute.datasets.catalogue import File, Source
 from mute.errors import MuteError
-from mute.storage.files import write_atomically
+from mute.storage.files import sha256_of_file, write_atomically
 from mute.storage.hidden import temporary_folder
 
-__all__ = ["StepProgress", "extract_files", "fetch", "is_there", "make_folder", "sha256_of"]
+__all__ = ["StepProgress", "extract_files", "fetch", "is_there", "make_folder"]
 
 # Called with what is being done and the share of it that is done.
 StepProgress = Callable[[str, float], None]
@@ -45,7 +45,7 @@ _ENCRYPTED = 1  # bit of a member of a zip file
 def is_there(source: Source, folder: Path) -> bool:
     """Whether all files of the source are in the data folder, each with the right content."""
     paths = [(folder / source.folder / file.name, file) for file in source.files]
-    return all(p.is_file() and p.stat().st_size == file.size and sha256_of(p) == file.sha256 for p, file in paths)
+    return all(p.is_file() and p.stat().st_size == file.size and sha256_of_file(p) == file.sha256 for p, file in paths)
 
 
 def fetch(source: Source, folder: Path, *, archives: Path | None = None, progress: StepProgress) -> Path:
@@ -67,7 +67,7 @@ def fetch(source: Source, folder: Path, *, archives: Path | None = None, progres
             raise MuteError(f"{archives} has no {source.archive}; get it there with: {_by_hand(source)}")
         if not archive.is_file():
             raise MuteError(f"{source.client} downloaded {source.package}, but no {source.archive}: {_instead(source)}")
-        digest = sha256_of(archive)
+        digest = sha256_of_file(archive)
         if digest != source.sha256:
             raise MuteError(
                 f"{archive.name} is not the published archive: its SHA-256 is {digest}, expected {source.sha256}; "
@@ -124,12 +124,6 @@ def _refuse_links(target: Path, name: str) -> None:
         path = target.joinpath(*parts[:end])
         if path.is_symlink():
             raise MuteError(f"{path} is a link, and nothing is written through it; remove the link")
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

@@ -49,35 +49,16 @@ _ADVERSARIES = ("logistic", "quadratic", "neighbours", "boosting", "network")
 
 @dataclass(frozen=True)
 class Entry:
-    """A method on the axes.
-
-    Attributes
-    ----------
-    title : str
-        Its name on the page.
-    method : str
-        Name in `METHODS`, or "as-paper" for MUtE as the paper's code runs it.
-    settings : dict
-    true_labels : bool
-        Erase with true labels, though the method does not require labels.
-    components : float
-        Share of the principal components of the training rows that the rows are cut down to first.
-    noise : float
-        Standard deviation of the noise that is added to erased rows, as a share of each column's.
-    adapted : bool
-        Adapted to the rows that it erases.
-    unlabelled : bool
-        The fit has the other rows as well, without labels.
-    """
+    """A method on the axes, by its name on the page."""
 
     title: str
-    method: str
+    method: str  # in `METHODS`, or "as-paper" for MUtE as the paper's code runs it
     settings: Json = field(default_factory=dict)
-    true_labels: bool = False
-    components: float = 1.0
-    noise: float = 0.0
-    adapted: bool = False
-    unlabelled: bool = False
+    true_labels: bool = False  # erase with true labels, though the method does not require labels
+    components: float = 1.0  # share of the principal components of the training rows that rows are first cut down to
+    noise: float = 0.0  # standard deviation of the noise added to erased rows, as a share of each column's
+    adapted: bool = False  # to the rows that it erases
+    unlabelled: bool = False  # the fit has the other rows as well, without labels
 
 
 _DATA = json.loads(files("mute.paper").joinpath("fresh.json").read_text(encoding="utf-8"))
@@ -138,8 +119,7 @@ def most_judge_rows(quick: bool) -> int:
 
 def rows_to_fit(data: Problem, quick: bool) -> int:
     """How many rows of a data set there are to fit on."""
-    z = _whole(data)[1]
-    _, counts = np.unique(z, return_counts=True)
+    _, counts = np.unique(_whole(data)[1], return_counts=True)
     return int(counts.min() - _judged(counts, _JUDGED[data.name], quick)) * len(counts)
 
 
@@ -210,10 +190,9 @@ def fresh(data: Problem | None, job: Json, quick: bool = False) -> Json:
     else:
         Q, seconds, layers = _erased(entry, preset, X, z, X_judge, z_judge, seed, more)
     # Both halves have as many rows of each class.
-    rank = np.empty(len(z_judge), int)
+    learn = np.empty(len(z_judge), bool)
     for k in np.unique(z_judge):
-        rank[z_judge == k] = np.arange(np.count_nonzero(z_judge == k))
-    learn = rank % 2 == 0
+        learn[z_judge == k] = np.arange(np.count_nonzero(z_judge == k)) % 2 == 0
     halves = Q[learn], z_judge[learn], Q[~learn], z_judge[~learn]
     found = readings(*halves, seed, _ADVERSARIES, scaled=False)
     classes, counts = np.unique(z, return_counts=True)

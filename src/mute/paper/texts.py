@@ -56,28 +56,15 @@ _QUICK_CORPUS, _QUICK_TEXTS = 1500, 24
 
 @dataclass(frozen=True, eq=False)
 class TextSet:
-    """Texts to be moved, with references and the corpus from which the maps are learnt.
-
-    Attributes
-    ----------
-    name : str
-    sources, references : list of n str
-    concept, to : list of n str
-        The class of each source, and the one it is moved to.
-    paper_references : list of n str or None
-        The references by the paper's rule, with its faults.
-    words : dict or None
-        Words that tell the classes, to score with; None for the paper's lists of gender.
-    corpus, labels : list of m str
-    """
+    """Texts to be moved, with references and the corpus from which the maps are learnt."""
 
     name: str
     sources: list[str]
     references: list[str]
-    concept: list[str]
-    to: list[str]
-    paper_references: list[str] | None
-    words: dict[str, set[str]] | None
+    concept: list[str]  # the class of each source
+    to: list[str]  # the class that it is moved to
+    paper_references: list[str] | None  # by the paper's rule, with its faults
+    words: dict[str, set[str]] | None  # that tell the classes, to score with; None for the paper's lists of gender
     corpus: list[str]
     labels: list[str]
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from mute.datasets.dataset import Dataset
 from mute.datasets.papers.unpickle import read_npy
-from mute.datasets.registry import sha256_of
 from mute.errors import MuteError
+from mute.storage.files import sha256_of_file
 from mute.typing import Array, Setting
 
 __all__ = ["Gathered", "as_vectors", "file_in", "folder_at", "read_matrix", "read_strings", "shortened"]
@@ -93,7 +93,7 @@ class Gathered:
         """Make a data set of the rows in `kept`; its provenance lists size and SHA-256 of the files in `folder`."""
         provenance = json.loads((files(__package__) / "provenance.json").read_text(encoding="utf-8"))[name] | more
         provenance["files"] = {
-            file.relative_to(folder).as_posix(): {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
+            file.relative_to(folder).as_posix(): {"bytes": file.stat().st_size, "sha256": sha256_of_file(file)}
             for file in self.files
         }
         columns = {column: np.array(getattr(self, column))[kept] for column in ("z", "names", "split")}
