@@ -575,6 +575,17 @@ def test_what_load_would_refuse_is_not_saved(tmp_path: Path) -> None:
         RBIG(1, marginal=Quantile(cells=4)).fit(x).save(tmp_path / "m")
 
 
+def test_a_map_that_does_not_exist_is_refused_each_time(victims: list[attack.Victim], tmp_path: Path) -> None:
+    victim = next(victim for victim in victims if victim.kind == "LinearOT")
+    tensors = {**victim.tensors, "covariances_": victim.tensors["covariances_"].copy()}
+    tensors["covariances_"][0, 0, 0] = 1e30
+    forge(tmp_path / "m", tensors, victim.state, victim.kind)
+    model = mute.load(tmp_path / "m")
+    for _ in range(2):
+        with pytest.raises(MuteError, match="same directions"):
+            model.counterfactual(np.zeros((1, 4)), "a", concept=["b"])
+
+
 # --- numbers at the edge ------------------------------------------------------------------------------------------
 
 # In a process of its own, with a child for each file: compiled loops that read past their tables end it, or not, as

@@ -93,9 +93,9 @@ class Transports:
         if i == j:
             return np.eye(self._covariances.shape[1])
         if (i, j) not in self._pairs:
-            self._pairs[i, j] = transport(self._covariances[i], self._covariances[j])
-            _check_bijections(self._pairs[i, j][None])
-            self._pairs[j, i] = np.linalg.inv(self._pairs[i, j])
+            way = transport(self._covariances[i], self._covariances[j])
+            _check_bijections(way[None])  # before it is kept: a second use must fail as the first did
+            self._pairs[i, j], self._pairs[j, i] = way, np.linalg.inv(way)
         return self._pairs[i, j]
 
 
