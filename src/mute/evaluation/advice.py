@@ -106,7 +106,7 @@ class _Figures:
     @property
     def erased(self) -> str:
         """A name for erased rows: a table stays a table."""
-        suffix = split_spec(self.files.get("x", ""))[0].suffix.lower()
+        suffix = split_spec(self.files.get("x") or _FILES["x"])[0].suffix.lower()
         return f"erased{suffix if suffix in _TABLES else '.npy'}"
 
     def command(self, template: str, python: str) -> str:
