@@ -141,9 +141,9 @@ def print_table(
 
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for at, head in enumerate(heads):
-        table.add_column(head, justify="left" if at < left else "right", no_wrap=head not in wrap)
+        table.add_column(visible(head), justify="left" if at < left else "right", no_wrap=head not in wrap)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(visible, row))  # before the widths are measured
     out.print(table, soft_wrap=False)
 
 
