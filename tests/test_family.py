@@ -5,10 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import sklearn
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
+from sklearn.pipeline import make_pipeline
 
 import mute
 from laws import draw
@@ -324,3 +326,21 @@ def test_torch_gives_the_same_answers(case: Case) -> None:
         rows = case.new.astype(dtype)
         out = to_torch(case.model, concept=told, dtype=dtype)(torch.from_numpy(rows), *codes)
         np.testing.assert_allclose(out.numpy(), case.model.transform(rows, **case.labels), rtol=exact, atol=exact)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pipeline_needs_one_request(name: str) -> None:
+    """Requests of `fit` and `transform` that differ would be an error of scikit-learn in every pipeline."""
+    with sklearn.config_context(enable_metadata_routing=True):
+        requests = make(name).set_fit_request(concept=True).get_metadata_routing()
+        assert requests.fit_transform.requests["concept"] is True
+
+
+def test_a_pipeline_of_a_method_without_a_router() -> None:
+    """No warning that `fit_transform` forwards nothing: such a method ignores labels when it erases."""
+    X, z = draw("gauss", 200, 3, seed=0)
+    y = X[:, 0] > 0
+    with sklearn.config_context(enable_metadata_routing=True):
+        eraser = make("leace").set_fit_request(concept=True)
+        model = make_pipeline(eraser, LogisticRegression()).fit(X, y, concept=z)
+        np.testing.assert_array_equal(model.predict(X), model.predict(X, concept=z))

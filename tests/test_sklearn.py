@@ -8,7 +8,7 @@ import sklearn
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score, cross_validate
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -132,6 +132,34 @@ def test_grid_search(task: tuple[NDArray, NDArray, NDArray]) -> None:
     assert len(search.cv_results_["params"]) == 6
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert search.best_estimator_.named_steps["mute"].n_iterations_ == search.best_params_["mute__n_iterations"]
+
+
+@pytest.mark.parametrize("request_fit", [True, "gender"])
+def test_one_request_is_enough_for_a_pipeline(task: tuple[NDArray, NDArray, NDArray], request_fit: bool | str) -> None:
+    """`transform` takes over the request of `fit`: the recipe of the guide, also when cloned and searched."""
+    X, y, z = task
+    labels = {"concept" if request_fit is True else request_fit: z}
+    with sklearn.config_context(enable_metadata_routing=True):
+        eraser = MUtE(2, router="logistic", diagnostics=False, random_state=0).set_fit_request(concept=request_fit)
+        pipe = make_pipeline(eraser, LogisticRegression())
+        fitted = clone(pipe).fit(X, y, **labels)
+        assert fitted[0].classes_.tolist() == ["a", "b"], "fitted on the concept, not on y"
+        np.testing.assert_array_equal(fitted.predict(X), fitted[-1].predict(fitted[0].transform(X)))
+        with_labels = fitted[-1].predict(fitted[0].transform(X, concept=z))
+        np.testing.assert_array_equal(fitted.predict(X, **labels), with_labels)
+        folds = StratifiedKFold(2, shuffle=True, random_state=0)
+        search = GridSearchCV(pipe, {"mute__n_iterations": [1, 2]}, cv=folds, error_score="raise").fit(X, y, **labels)
+        assert search.predict(X).shape == y.shape
+        scores = cross_validate(pipe, X, y, cv=folds, params=labels, error_score="raise")["test_score"]
+        assert np.isfinite(scores).all()
+
+
+def test_a_request_of_transform_is_kept() -> None:
+    with sklearn.config_context(enable_metadata_routing=True):
+        eraser = MUtE().set_fit_request(concept=True).set_transform_request(concept=False)
+        assert eraser.get_metadata_routing().transform.requests["concept"] is False
+        eraser = MUtE().set_fit_request(concept=True).set_fit_request(concept=False)
+        assert eraser.get_metadata_routing().transform.requests["concept"] is False, "the request that holds now"
 
 
 def test_grid_search_for_the_density() -> None:

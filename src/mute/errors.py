@@ -1,5 +1,6 @@
 """The one exception for what the user can put right, the warnings, and words for their messages."""
 
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ __all__ = [
     "WeakResultWarning",
     "listed",
     "missing_extra",
+    "shown",
+    "visible",
     "warn_user",
     "warn_weak_result",
 ]
@@ -30,7 +33,30 @@ class ColumnsLeftOut(UserWarning):
 def listed(items: Sequence[object], most: int = 20) -> str:
     """Items for a message: the first ones, and how many more there are."""
     more = f" and {len(items) - most} more" if len(items) > most else ""
-    return (", ".join(map(str, items[:most])) or "nothing") + more
+    return (", ".join(map(shown, items[:most])) or "nothing") + more
+
+
+# Control characters (not tab and newline), line separators, changes of writing direction, and halves of characters.
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_LONGEST = 60
+
+
+def visible(text: str) -> str:
+    r"""Text whose control characters are shown as escapes, so that it cannot drive a terminal; lines stay lines.
+
+    Examples
+    --------
+    >>> visible("a\x1b[31mb")
+    'a\\\\x1b[31mb'
+    """
+    return _HIDDEN.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def shown(name: object, longest: int = _LONGEST) -> str:
+    """A label or a column for a sentence: on one line, without control characters, and not longer than `longest`."""
+    text = str(name)
+    short = text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return visible(short.replace("\n", "\\n").replace("\t", "\\t"))
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> MuteError:

@@ -422,7 +422,7 @@ def test_demo_runs_and_writes_its_files(cli, tmp_path):
     assert code == 0, err
     assert {p.name for p in (tmp_path / "demo").iterdir()} == {"gender.safetensors", "demo.png", "diagnostics.png"}
     assert "king  →  queen" in out
-    assert out.index("strongest of 7") < out.index("network (the paper's protocol)"), (
-        "the strongest adversary comes first"
-    )
+    assert out.index("strongest of 7") < out.index("boosting"), "the strongest adversary comes first"
+    assert "\nleaks\n" in out and out.index("\nleaks\n") < out.index("Cause: ") < out.index("Next: ")
+    assert "eraser.adapt" in out
     assert mute.load(tmp_path / "demo" / "gender.safetensors").n_features_in_ == 100

@@ -402,6 +402,23 @@ def test_labels_are_escaped() -> None:
     assert figures.routing_map(report).layout.xaxis.ticktext[0] == html.escape(NASTY)
 
 
+def test_hostile_labels_in_markdown() -> None:
+    """Tags, columns, emphasis, line breaks and control characters of a label stay text; a long label is shortened."""
+    report = made_report()
+    hostile = f"{NASTY}|*b*`c`[d](e)\n# f\x1b[31m"
+    report["about"]["classes"] = report["routing"]["classes"] = [hostile, "x" * 10_000]
+    report["counterfactuals"][0]["source"] = hostile
+    report["about"]["eraser"] = hostile
+    page = markdown_of(report)
+    assert "<script" not in page and "\x1b" not in page and "\n# f" not in page and "x" * 100 not in page
+    assert r"&lt;script>alert(1)&lt;/script>\|\*b\*\`c\`\[d\]" in page
+    (row,) = (line for line in page.splitlines() if line.startswith("| &lt;script"))
+    other = next(line for line in page.splitlines() if line.startswith("| male → "))
+    columns = [len(re.findall(r"(?<!\\)\|", line)) for line in (row, other)]
+    assert columns[0] == columns[1], "a pipe in a label opens no column"
+    assert len(Reader(audit_page(report)).text) < 100_000
+
+
 def test_compare_page(report: dict[str, Any]) -> None:
     leaky = copy.deepcopy(report)
     leaky["decision"] |= {"name": "leaks"}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from mute.errors import MuteError, WeakResultWarning
+from mute.errors import MuteError, WeakResultWarning, listed, shown, visible
 from mute.typing import Array, Json, Label, Method
 
 if TYPE_CHECKING:
@@ -76,21 +76,35 @@ Overwrite = Annotated[
 ]
 
 
-def output(quiet: bool = False) -> Console:
-    """Standard output without markup; lines are wrapped in a terminal and stay whole elsewhere."""
-    from rich.console import Console
+def _console(*, quiet: bool = False, stderr: bool = False) -> Console:
+    """A console that prints text as it is: no markup, no emoji names, control characters as escapes.
 
-    console = Console(quiet=quiet, highlight=False, markup=False)
+    Labels, columns and file names may have any characters, and a terminal obeys some of them.
+    """
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class Plain(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else visible(text), style, control)
+
+    return Plain(highlight=False, markup=False, emoji=False, quiet=quiet, stderr=stderr)
+
+
+def output(quiet: bool = False) -> Console:
+    """Standard output; lines are wrapped in a terminal and stay whole elsewhere."""
+    console = _console(quiet=quiet)
     console.soft_wrap = not console.is_terminal
     return console
 
 
 def fail(message: str, code: int = 1) -> NoReturn:
     """Print one line to standard error and exit."""
-    from rich.console import Console
     from rich.text import Text
 
-    Console(stderr=True).print(Text("mute: ", style="bold red") + Text(message), soft_wrap=True)
+    line = message.replace("\n", " ")
+    _console(stderr=True).print(Text("mute: ", style="bold red") + Text(line), soft_wrap=True)
     sys.exit(code)
 
 
@@ -128,17 +142,15 @@ def print_table(
 
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for at, head in enumerate(heads):
-        table.add_column(head, justify="left" if at < left else "right", no_wrap=head not in wrap)
+        table.add_column(visible(head), justify="left" if at < left else "right", no_wrap=head not in wrap)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(visible, row))  # before the widths are measured
     out.print(table, soft_wrap=False)
 
 
 def on_terminal(quiet: bool) -> Json:
     """Settings of a progress bar: it goes to the terminal only, never into a log, and leaves nothing behind."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
+    console = _console(stderr=True)
     return {"console": console, "transient": True, "disable": quiet or not console.is_terminal}
 
 
@@ -150,7 +162,8 @@ def progress_bar(quiet: bool, step: str = "") -> Iterator[Callable[..., None]]:
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (BarColumn(), TextColumn("{task.fields[count]}"), TimeRemainingColumn(), TextColumn("{task.description}"))
+    count, name = (TextColumn(f"{{task.{what}}}", markup=False) for what in ("fields[count]", "description"))
+    columns = (BarColumn(), count, TimeRemainingColumn(), name)
     with Progress(*columns, **on_terminal(quiet)) as progress:
         task = progress.add_task(step, total=None, count="")
         before = 0.0
@@ -296,7 +309,6 @@ def what_is_read(matrix: Matrix, x: str, concept: str | None, labels: Array | No
     """One line on what is read as what: the embedding, the concept and its classes, and the columns left out."""
     import numpy as np
 
-    from mute.errors import listed
     from mute.tables.table import TableMatrix
 
     parts, own = [f"{matrix} as the embedding"], []
@@ -365,7 +377,7 @@ def label_of(classes: Array, text: object, name: str) -> Label:
     for label in classes.tolist():
         if str(label) == str(text):
             return label
-    raise MuteError(f"{name} {text!r} is no label of the model; its labels: {', '.join(map(str, classes))}")
+    raise MuteError(f"{name} {text!r} is no label of the model; its labels: {listed(classes.tolist())}")
 
 
 def print_summary(out: Console, eraser: Method) -> None:
@@ -373,7 +385,7 @@ def print_summary(out: Console, eraser: Method) -> None:
     if not hasattr(eraser, "classes_"):
         return
     rows, report = eraser.fitted_on_.get("class_rows", []), getattr(eraser, "routing_", None)
-    cells = [[str(label), f"{rows[k]:,}" if k < len(rows) else "-"] for k, label in enumerate(eraser.classes_)]
+    cells = [[shown(label), f"{rows[k]:,}" if k < len(rows) else "-"] for k, label in enumerate(eraser.classes_)]
     if report is not None:
         for k, row in enumerate(cells):
             row += [f"{report.class_error[k]:.2%}", f"{report.margin[k]:.2f}"]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mute.cli import console
+from mute.cli.judging import print_verdict
 from mute.errors import MuteError, missing_extra
-from mute.typing import Classifier, Method
+from mute.typing import Method
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from mute.datasets import Dataset
     from mute.eraser import MUtE
+    from mute.evaluation.report import Report
 
 __all__ = ["commands"]
 
@@ -34,10 +36,10 @@ def demo(
 ) -> None:
     """Fit, erase, judge and make counterfactuals on word vectors that ship with the package."""
     import numpy as np
-    from sklearn.linear_model import Ridge
 
     from mute import MUtE
     from mute.datasets import load_glove_gender
+    from mute.evaluation.audit import audit as judge
 
     try:
         import matplotlib  # noqa: F401
@@ -66,10 +68,12 @@ def demo(
     out.print("The fit stops when a new layer no longer separates the classes.")
     out.print(f"The router sends {eraser.routing_.error:.1%} of held-out words to another class.\n")
 
-    out.rule("3. what adversaries still read")
-    erased = {name: eraser.transform(part.X) for name, part in (("train", train), ("extra", extra), ("test", test))}
-    _print_adversaries(out, erased, train, extra, test, quiet)
-    kept = Ridge().fit(erased["extra"], extra.X).score(erased["test"], test.X)
+    out.rule("3. the audit: what adversaries still read")
+    unseen = words.X[words.split != "fit"], words.z[words.split != "fit"]
+    with console.progress_bar(quiet, "audit") as progress:
+        report = judge(eraser, *unseen, fit_rows=(train.X, train.z), progress=progress)
+    _print_adversaries(out, report)
+    kept = next(r.r2.value for r in report.utility.reconstruction if r.reader == "ridge")
     back = eraser.inverse_transform(eraser.transform(test.X, concept=test.z), concept=test.z)
     out.print(f"Kept: a linear map recovers the vectors from the erased ones with R² {kept:.3f}.")
     out.print(f"With true labels the inverse recovers all of them, to within {np.abs(back - test.X).max():.0e}.\n")
@@ -82,69 +86,34 @@ def demo(
         names = [name for name in words.names[order[:6]] if name != word][:5]
         out.print(f"  {word:>8}  →  {', '.join(names)}")
 
-    _draw(eraser, erased["test"], test, output / "demo.png")
+    _draw(eraser, eraser.transform(test.X), test, output / "demo.png")
     eraser.diagnostics_.plot(output / "diagnostics.png")
     out.print()
     model = output / "gender.safetensors"
     console.wrote(out, model, output / "demo.png", output / "diagnostics.png")
-    out.print(f"next: mute inspect {model}", soft_wrap=True)
+    out.print()
+    out.rule("5. the verdict")
+    print_verdict(out, report)
 
 
-def _print_adversaries(
-    out: Console, erased: dict[str, NDArray], train: Dataset, extra: Dataset, test: Dataset, quiet: bool
-) -> None:
-    """Print the strongest adversary of the audit first, then single adversaries such as the paper's."""
-    import numpy as np
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from sklearn.neural_network import MLPClassifier
-
-    from mute.evaluation.adversaries import PANEL, Adversary, Features, attack
-
-    def network(X: NDArray, z: NDArray, seed: int) -> Classifier:
-        # Twenty epochs are the paper's setting for its probe.
-        return MLPClassifier(max_iter=20, early_stopping=True, random_state=seed).fit(X, z)
-
-    def trees(X: NDArray, z: NDArray, seed: int) -> Classifier:
-        return HistGradientBoostingClassifier(max_iter=60, max_features=0.3, random_state=seed).fit(X, z)
-
-    sources = {"training words": (train, erased["train"]), "other words": (extra, erased["extra"])}
-    classes = np.unique(test.z)
-
-    def accuracies(adversary: Adversary, source: str, scaled: bool) -> list[float]:
-        """Accuracy before and after erasure."""
-        part, after = sources[source]
-        scores = []
-        for learn, tried in ((part.X, test.X), (after, erased["test"])):
-            features = Features(learn, scale_features=True) if scaled else np.asarray
-            codes = np.searchsorted(classes, part.z)
-            chances = attack(adversary, features(learn), codes, features(tried), len(classes), seed=0)
-            scores.append(float(np.mean(classes[chances.argmax(axis=1)] == test.z)))
-        return scores
-
-    rows, strongest = [], []
-    with console.progress_bar(quiet, "adversaries") as report:
-        for source in sources:
-            panel = {}
-            for done, adversary in enumerate(PANEL.values()):
-                report(f"adversaries that learn from {source}", done, len(PANEL))
-                panel[adversary.name] = accuracies(adversary, source, scaled=True)
-            rows.append((f"strongest of {len(PANEL)}", source, *np.max(list(panel.values()), axis=0)))
-            strongest.append(f"{max(panel, key=lambda name: panel[name][1])} ({source})")
-    for name, source, fit in (
-        ("network (the paper's protocol)", "training words", network),
-        ("network", "other words", network),
-        ("boosted trees", "other words", trees),
-    ):
-        rows.append((name, source, *accuracies(Adversary(name, fit), source, scaled=False)))
-    chance = np.unique(test.z, return_counts=True)[1].max() / len(test.z)
-    out.print(f"Accuracy of adversaries on {len(test.z):,} unseen words; chance is {chance:.3f}.\n")
-    cells = [(name, source, f"{before:.3f}", f"{after:.3f}") for name, source, before, after in rows]
-    console.print_table(out, ("adversary", "learns from", "before", "after erasure"), cells, left=2)
-    out.print(f"\nStrongest after erasure: {', '.join(strongest)}.")
-    out.print("Judge an eraser by its strongest adversary: the paper's protocol alone would say that nothing is left.")
-    out.print("A larger training set lowers the residual leak.")
-    out.print("If you have every row you will publish, `mute erase --adapt` lowers it as well.")
-    out.print("`mute audit` runs these adversaries on your own rows.\n")
+def _print_adversaries(out: Console, report: Report) -> None:
+    """Print what each adversary of the audit reads, the strongest first."""
+    reads = {(a.adversary, a.protocol): a.balanced_accuracy.value for a in report.privacy.attacks}
+    protocols = ("before", "paper", "fresh")
+    cells = [
+        (a.adversary, *(f"{reads[a.adversary, protocol]:.3f}" for protocol in protocols))
+        for a in report.privacy.attacks
+        if a.protocol == "fresh"
+    ]
+    strongest = (f"{max(v for (_, p), v in reads.items() if p == protocol):.3f}" for protocol in protocols)
+    cells.insert(0, (f"strongest of {len(cells)}", *strongest))
+    chance = report.privacy.chance
+    out.print(
+        f"Balanced accuracy of adversaries on unseen words; chance is {chance:.3f}. After erasure they learn from"
+    )
+    out.print("training words (the paper's protocol) or, as a real adversary would, from unseen words.\n")
+    console.print_table(out, ("adversary", "before", "training words", "unseen words"), cells)
+    out.print()
 
 
 def _draw(eraser: MUtE, erased: NDArray, test: Dataset, path: Path) -> None:

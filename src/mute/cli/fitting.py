@@ -263,7 +263,7 @@ def counterfactual(
     known = list(map(str, eraser.classes_))
     label = console.label_of(eraser.classes_, to, "--to") if to in known else None
     if label is None and not names_files(to) and not _is_column(x, to, console.names_of(eraser)):
-        raise MuteError(f"--to {to!r} is neither a label of the model nor a file; its labels: {', '.join(known)}")
+        raise MuteError(f"--to {to!r} is neither a label of the model nor a file; its labels: {listed(known)}")
     specs = [concept, to if label is None else None]
     table = _Table(model, eraser, x, specs, output, columns, only_embedding, keep_concept, overwrite, quiet)
     if dry_run:

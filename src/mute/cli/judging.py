@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mute.evaluation.compare import Comparison
+    from mute.evaluation.report import Report
 
-__all__ = ["EXIT_CODES", "commands"]
+__all__ = ["EXIT_CODES", "commands", "print_next", "print_verdict"]
 
 commands = typer.Typer()
 
@@ -90,10 +91,9 @@ def audit(
         )  # fmt: skip
     for read in (matrix, *([subject] if elsewhere else []), *((seen[0], *seen[2:]) if seen else ())):
         read.check_unchanged()
+    found = found.with_files(model=model, x=x, concept=concept, fit_rows=fit_rows, fit_concept=fit_concept)
     write(found)
-    out.print(found.verdict, style=_STYLES[found.verdict])
-    for line in found.summary:
-        out.print(f"- {line}")
+    print_verdict(out, found)
     console.wrote(out, output)
     raise typer.Exit(EXIT_CODES[found.verdict])
 
@@ -148,6 +148,22 @@ def compare(
         raise MuteError(f"every method failed, and nothing was written; the first, {name}: {error}")
     write(found)
     console.wrote(out, output)
+
+
+def print_verdict(out: Console, report: Report) -> None:
+    """Print the verdict, the report in sentences, and after a leak its causes and what to try next."""
+    out.print(report.verdict, style=_STYLES[report.verdict])
+    for line in report.summary:
+        out.print(f"- {line}")
+    print_next(out, report)
+
+
+def print_next(out: Console, report: Report) -> None:
+    """Print the causes of a leak and the commands to try next; a command stays on one line, to be copied."""
+    from mute.evaluation.wording import next_lines
+
+    for line in next_lines(report.to_dict()):
+        out.print(line, soft_wrap=line.startswith(" "))
 
 
 def _panel(adversaries: str, max_leak: float, most_rows: int) -> Json:

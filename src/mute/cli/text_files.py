@@ -13,7 +13,7 @@ import numpy as np
 
 from mute.cli.console import label_of
 from mute.datasets import read_pickle
-from mute.errors import MuteError
+from mute.errors import MuteError, listed
 from mute.storage.files import write_atomically
 from mute.tables import read_labels
 from mute.tables.delimited import delimited_column
@@ -84,7 +84,7 @@ def labels_for(classes: Array, path: Path, given: str, name: str) -> Label | lis
     try:
         values = read_concept(path, given)
     except MuteError as error:
-        known = ", ".join(map(str, classes))
+        known = listed(list(classes))
         raise MuteError(f"{name} {given!r} is neither a label of the model ({known}) nor a column: {error}") from None
     labels = {value: label_of(classes, value, f"{path}: in column {given!r}") for value in set(values.tolist())}
     return [labels[value] for value in values.tolist()]

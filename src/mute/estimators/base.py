@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
+from sklearn.utils.metadata_routing import MetadataRequest
 from sklearn.utils.validation import check_is_fitted
 
 from mute.errors import MuteError
@@ -334,7 +335,18 @@ class ConceptEstimator(Estimator):
     def fit_transform(self, X: RowsLike, y: LabelsLike = None, **labels: LabelsLike) -> NDArray[np.floating]:
         """Fit, then erase the training rows."""
         refuse_iterator(X)
-        return super().fit_transform(X, y, **labels)
+        return self.fit(X, y, **labels).transform(X)
+
+    def get_metadata_routing(self) -> MetadataRequest:
+        """What scikit-learn passes to the methods: `transform` takes over fit's request for `concept` if it has none.
+
+        A pipeline calls ``fit_transform``, for which scikit-learn refuses different requests of `fit` and `transform`.
+        """
+        requests = super().get_metadata_routing()
+        asked = requests.fit.requests.get("concept")
+        if requests.transform.requests.get("concept") is None and asked is not None:
+            requests.transform.add_request(param="concept", alias=asked)
+        return requests
 
     @property
     def needs_concept(self) -> bool:

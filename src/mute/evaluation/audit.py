@@ -22,8 +22,6 @@ __all__ = ["audit", "judges_of"]
 
 # Adversaries that take longer than the others, and roughly how many times as long.
 _COSTS = {"wide network": 12.0, "boosting": 3.0}
-# A leak counts when luck makes the strongest adversary this good less often than once in a thousand times.
-_SIGNIFICANCE = 1e-3
 # "Not erased": an adversary reads at least this share of what it read before, on training rows too.
 _MOSTLY_THERE = 0.5
 # The name of the training rows in `Verdict.kept`, which saved reports have.
@@ -57,8 +55,9 @@ def audit(
     ----------
     eraser : fitted eraser, or array of shape (n, D')
         Any object with a ``transform``; or the erased rows of `X`, made elsewhere.
-    X : array of shape (n, D), what `mute.open_matrix` gives, iterator of blocks, or dask array
-        Unseen rows. Rows on disk are read in blocks, and no more than `most_rows` of them stay in memory.
+    X : array of shape (n, D), data frame, Arrow table, what `mute.open_matrix` gives, iterator of blocks, or dask array
+        Unseen rows. Named columns are matched by name to those that the eraser was fitted on. Rows on disk are read in
+        blocks, and no more than `most_rows` of them stay in memory.
     z : array-like of shape (n,)
         Their concept.
     task : array-like of shape (n,), optional
@@ -193,7 +192,7 @@ def _verdict(read: privacy.Privacy, max_leak: float) -> Verdict:
     if read.on_fit_rows is not None:
         above[_TRAINING] = read.on_fit_rows.value - read.chance
     kept = {name: v / max(above["before"], 1e-9) for name, v in above.items() if name != "before"}
-    if leak.value <= max_leak or leak.p_value > _SIGNIFICANCE:
+    if leak.value <= max_leak or leak.p_value > privacy.SIGNIFICANCE:
         name = "erased"
     elif min(kept["fresh"], kept.get(_TRAINING, 1.0)) >= _MOSTLY_THERE:
         name = "not erased"
@@ -235,6 +234,7 @@ def _about(rows: Rows, seed: int, scale_features: bool, seconds: float) -> Json:
         "learn_rows": len(rows.z_learn),
         "test_rows": len(rows.z_test),
         "fit_rows": None if rows.seen is None else np.bincount(rows.seen.z_all, minlength=rows.n_classes).tolist(),
+        "training_rows": getattr(eraser, "fitted_on_", {}).get("class_rows"),
         "scale_features": scale_features,
         "random_state": seed,
         "seconds": seconds,

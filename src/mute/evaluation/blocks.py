@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mute.errors import MuteError
 from mute.rows.detect import is_dask
+from mute.rows.frames import FrameRows, is_frame
 from mute.rows.matrix import StreamedMatrix
 from mute.rows.memory import release_pages
 from mute.rows.validation import BadRows, check_finite, check_length, label_array
@@ -26,8 +27,23 @@ def on_disk(X: RowsLike) -> bool:
     return hasattr(X, "row_blocks") and not isinstance(X, np.ndarray)
 
 
-def as_rows(X: RowsLike, name: str, n_rows: int | None = None) -> RowsLike:
-    """`X` as an array of numbers of shape (n, D), still mapped, or as a matrix in blocks (an iterator: of `n_rows`)."""
+def as_rows(
+    X: RowsLike,
+    name: str,
+    n_rows: int | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    fits: bool = False,
+) -> RowsLike:
+    """`X` as an array of numbers of shape (n, D), still mapped, or as a matrix in blocks (an iterator: of `n_rows`).
+
+    Frames and tables are matched by name to `columns`, those that an eraser was fitted on; without them the embedding
+    is recognised (`fits`: for a fit, see `FrameRows`).
+    """
+    if is_frame(X):
+        X = np.asarray(FrameRows(X, columns, name, fits=fits).rows)
+    elif columns is not None and hasattr(X, "matching"):
+        X = X.matching(list(columns))
     if on_disk(X):
         return X
     if is_dask(X):
@@ -42,9 +58,9 @@ def as_rows(X: RowsLike, name: str, n_rows: int | None = None) -> RowsLike:
     return array
 
 
-def check_matrix(X: RowsLike, name: str) -> NDArray:
-    """`X` as an array of finite numbers, still mapped; a matrix on disk is read whole."""
-    rows = as_rows(X, name)
+def check_matrix(X: RowsLike, name: str, *, columns: Sequence[str] | None = None, fits: bool = False) -> NDArray:
+    """`X` as an array of finite numbers, still mapped; a matrix on disk is read whole. Columns as in `as_rows`."""
+    rows = as_rows(X, name, columns=columns, fits=fits)
     array: NDArray = rows.to_numpy() if on_disk(rows) else rows
     if array.dtype.kind == "f":
         check_finite(array, name)

@@ -116,7 +116,7 @@ def compare(
 
     Parameters
     ----------
-    X : array of shape (n, D), or what `mute.open_matrix` gives
+    X : array of shape (n, D), data frame, Arrow table, or what `mute.open_matrix` gives
         Rows. A matrix on disk is read whole.
     z, task : array-like of shape (n,)
         Concept and, optionally, a downstream label.
@@ -162,7 +162,7 @@ def compare(
         make(name)  # a preset that does not exist is an error here
     inspect.signature(audit).bind(None, X, z, **options)  # an option that no audit takes is an error here
     judges_of(**options)
-    X = check_matrix(X, "X")
+    X = check_matrix(X, "X", fits=True)
     labels = labels_of(z, len(X), "z")
     if not 0 < fit_share < 1:
         raise MuteError(f"fit_share must lie between 0 and 1, not {fit_share!r}")

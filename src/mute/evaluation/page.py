@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from importlib import import_module
 
-from mute.errors import missing_extra
+from mute.errors import missing_extra, visible
 from mute.evaluation import figures as draw
+from mute.evaluation.advice import advice
 from mute.evaluation.rendering import number, percent, render
 from mute.evaluation.wording import comparison_table, kept_of, measurement_notes, summary_of, tables_of
 from mute.typing import Json
@@ -38,6 +39,7 @@ def audit_page(report: Json) -> str:
         drawn=drawn,
         report=report,
         summary=summary_of(report),
+        causes=advice(report),
         tiles=_tiles(report),
         tables=tables_of(report),
         method=measurement_notes(report),
@@ -75,7 +77,9 @@ def _render(template: str, drawn: list[Json], **values: object) -> str:
     from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
     plots = [json.loads(d["figure"].to_json()) for d in drawn]
-    return render("mute.evaluation", template, drawn=drawn, plots=plots, plotlyjs=get_plotlyjs(), **values)
+    return render(
+        "mute.evaluation", template, {"visible": visible}, drawn=drawn, plots=plots, plotlyjs=get_plotlyjs(), **values
+    )
 
 
 def _tiles(report: Json) -> list[tuple[str, str, str]]:

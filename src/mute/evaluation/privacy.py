@@ -21,7 +21,7 @@ from mute.typing import RowsLike
 if TYPE_CHECKING:
     from mute.evaluation.rows import Rows, TrainingRows
 
-__all__ = ["Attack", "OnlineCode", "Privacy", "TwoSample", "measure", "read", "score"]
+__all__ = ["SIGNIFICANCE", "Attack", "OnlineCode", "Privacy", "TrueLabels", "TwoSample", "measure", "read", "score"]
 
 # Rows to learn from with their classes, and rows to test on with theirs.
 Parts: TypeAlias = tuple[NDArray, NDArray, NDArray, NDArray]
@@ -29,6 +29,8 @@ Parts: TypeAlias = tuple[NDArray, NDArray, NDArray, NDArray]
 # The least probability: one row that an adversary is wrongly sure of must not decide a mean of logarithms.
 _LEAST_CHANCE = 1e-12
 _NULL_DRAWS = 2000
+# A leak counts when luck makes the strongest adversary this good less often than once in a thousand times.
+SIGNIFICANCE = 1e-3
 _MMD_ROWS, _MMD_DRAWS = 1000, 200
 # Bytes for the covariances of classes that are gathered together.
 _ROOM = 1 << 28
@@ -66,7 +68,8 @@ class Privacy:
     once in a thousand times. `information` is a lower bound of I(Z; f(X)), in bits. `curve` has an adversary's name and
     its balanced accuracy by the number of rows to learn from. `on_fit_rows` is the balanced accuracy of an adversary
     that is taught and tested on erased training rows; `noise_floor` that after whitening each class with the mean and
-    covariance of the training rows.
+    covariance of the training rows. `with_true_labels` says what is read without the errors of the router, where a
+    routed eraser leaks.
     """
 
     attacks: tuple[Attack, ...]
@@ -81,6 +84,16 @@ class Privacy:
     curve: tuple[str, tuple[tuple[int, Estimate], ...]]
     on_fit_rows: Estimate | None
     noise_floor: Estimate | None
+    with_true_labels: TrueLabels | None = None
+
+
+@dataclass(frozen=True)
+class TrueLabels:
+    """Balanced accuracy of an adversary on routed rows and on rows erased with true labels."""
+
+    adversary: str
+    routed: Estimate
+    labelled: Estimate
 
 
 def measure(attacks: list[Attack], rows: Rows, rng: np.random.Generator, steps: Callable[[str], None]) -> Privacy:
@@ -95,6 +108,10 @@ def measure(attacks: list[Attack], rows: Rows, rng: np.random.Generator, steps: 
     steps("leak by rows")
     after = rows.Q_learn, rows.z_learn, rows.Q_test, rows.z_test
     curve = leak_by_rows(curious, after, rows.n_classes, rng)
+    labelled = None
+    if nulls["fresh"][1] <= SIGNIFICANCE and rows.subject.routes:
+        steps("true labels")
+        labelled = _with_true_labels(curious, curve[-1][1], rows, rng)
     steps("description length")
     learned = {"before": rows.X_learn, "fresh": rows.Q_learn}
     codes = {p: online_code(learn, rows.z_learn, rows.n_classes, rng) for p, learn in learned.items()}
@@ -114,6 +131,7 @@ def measure(attacks: list[Attack], rows: Rows, rng: np.random.Generator, steps: 
         curve=(curious.name, tuple(curve)),
         on_fit_rows=None if rows.seen is None else _read_on_training_rows(rows.seen, rows.n_classes, rng),
         noise_floor=None if rows.seen is None else _noise_floor(rows, rows.seen, rng),
+        with_true_labels=labelled,
     )
 
 
@@ -276,6 +294,13 @@ def leak_by_rows(
         part = learn[order[:size]], z_learn[order[:size]], test, z_test
         found.append((size, read(adversary, "fresh", part, n_classes, rng).balanced_accuracy))
     return found
+
+
+def _with_true_labels(adversary: Adversary, routed: Estimate, rows: Rows, rng: np.random.Generator) -> TrueLabels:
+    """What the adversary, which read `routed` from routed rows, reads from the same rows erased with true labels."""
+    learn, test = rows.subject.with_true_labels((rows.X_learn, rows.z_learn), (rows.X_test, rows.z_test))
+    found = read(adversary, "fresh", (learn, rows.z_learn, test, rows.z_test), rows.n_classes, rng)
+    return TrueLabels(adversary.name, routed, found.balanced_accuracy)
 
 
 def _read_on_training_rows(seen: TrainingRows, n_classes: int, rng: np.random.Generator) -> Estimate:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 
 import numpy as np
 
-from mute.errors import missing_extra
+from mute.errors import missing_extra, visible
 from mute.storage.files import write_atomically
 from mute.typing import JsonValue
 
-__all__ = ["Table", "bullets", "cell", "deliver", "markdown_table", "number", "percent", "plain", "render"]
+__all__ = [
+    "Table", "bullets", "cell", "deliver", "escaped", "markdown_table", "number", "percent", "plain", "render",
+]  # fmt: skip
+
+# What Markdown reads as more than text: code, links, tags, columns, emphasis (an underscore only beside a word's end).
+_MARKED = re.compile(r"[\\`*\[\]|]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
 
 def number(value: float | None) -> str:
@@ -44,9 +50,15 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[JsonValue]]) -> 
     return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows])
 
 
+def escaped(text: str) -> str:
+    """Text that Markdown shows as it is, on one line: labels and file names may have any characters."""
+    line = visible(text.replace("\n", " ").replace("\t", " "))
+    return _MARKED.sub(r"\\\g<0>", line).replace("&", "&amp;").replace("<", "&lt;")
+
+
 def bullets(lines: Iterable[str]) -> str:
-    """A list in Markdown."""
-    return "\n".join(f"- {line}" for line in lines)
+    """A list in Markdown of lines of text."""
+    return "\n".join(f"- {escaped(line)}" for line in lines)
 
 
 @dataclass(frozen=True)
@@ -61,8 +73,9 @@ class Table:
 
     def to_markdown(self) -> str:
         """A section of a Markdown page."""
-        table = markdown_table(self.head, [[cell(value) for value in row] for row in self.rows])
-        return "\n\n".join([f"## {self.title}", table, *(["\n".join(self.notes)] if self.notes else [])])
+        rows = [[escaped(cell(value)) for value in row] for row in self.rows]
+        notes = ["\n".join(map(escaped, self.notes))] if self.notes else []
+        return "\n\n".join([f"## {self.title}", markdown_table(self.head, rows), *notes])
 
 
 def plain(value: object) -> JsonValue:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 
+from mute.evaluation.advice import Cause, advice
 from mute.evaluation.counterfactuals import Move
 from mute.evaluation.estimates import Estimate
 from mute.evaluation.fairness import Fairness
@@ -14,7 +15,7 @@ from mute.evaluation.page import audit_page
 from mute.evaluation.privacy import Privacy
 from mute.evaluation.rendering import deliver, plain
 from mute.evaluation.utility import Utility
-from mute.evaluation.wording import markdown_of, summary_of
+from mute.evaluation.wording import markdown_of, next_lines, summary_of
 from mute.typing import Json
 
 __all__ = ["Leak", "Report", "TaskOutcome", "Verdict"]
@@ -104,9 +105,21 @@ class Report:
         """The report in sentences, the strongest adversary first."""
         return summary_of(self.to_dict())
 
+    @property
+    def next(self) -> list[Cause]:
+        """Causes of a leak, the largest first, and what to try next; empty where the concept is erased."""
+        return advice(self._figures())
+
+    def with_files(self, **files: str | None) -> Report:
+        """The same report with these files in the steps of `next`: model, x, concept, fit_rows, fit_concept."""
+        return replace(self, about={**self.about, "files": files})
+
+    def _figures(self) -> Json:
+        return {"version": _VERSION, **plain(self)}
+
     def to_dict(self) -> Json:
         """Plain values only; what is not a number becomes None."""
-        return {"version": _VERSION, **plain(self)}
+        return {**self._figures(), "next": plain(self.next)}
 
     def to_json(self, path: str | Path | None = None) -> str:
         """As JSON text, also written to `path` where given."""
@@ -121,7 +134,8 @@ class Report:
         return deliver(audit_page(self.to_dict()), path)
 
     def _repr_html_(self) -> str:
-        lines = "".join(f"<li>{escape(line)}</li>" for line in self.summary)
+        said = [*self.summary, *next_lines(self.to_dict())]
+        lines = "".join(f"<li>{escape(line)}</li>" for line in said)
         return f"<b>{escape(self.about['eraser'])}: {self.verdict}</b><ul>{lines}</ul>"
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from mute.errors import MuteError
 from mute.evaluation.blocks import as_rows, check_matrix, gather, labels_of, on_disk
 from mute.flow.routing import stratified_sample
+from mute.rows.frames import is_frame
 from mute.rows.validation import LabelEncoder, check_finite, check_length, label_array
 from mute.typing import LabelsLike, Method, RowsLike
 
@@ -27,13 +28,17 @@ class Subject:
     """
 
     def __init__(self, eraser: Method, encoder: LabelEncoder, oracle: bool | None) -> None:
-        elsewhere = isinstance(eraser, np.ndarray) or on_disk(eraser)
+        elsewhere = isinstance(eraser, np.ndarray) or on_disk(eraser) or is_frame(eraser)
         if not elsewhere and (isinstance(eraser, type) or not hasattr(eraser, "transform")):
             raise MuteError(
                 f"cannot audit {eraser!r}; give a fitted eraser with a transform method, or an array of erased rows"
             )
         self.erased: RowsLike = as_rows(eraser, "the erased array") if elsewhere else None
-        self.eraser: Method = None if elsewhere else eraser
+        # Rows are matched to the names here, so that the eraser gets plain arrays and has no names to ask for.
+        names = None if elsewhere else getattr(eraser, "feature_names_in_", None)
+        self.columns: list[str] | None = None if names is None else list(names)
+        bare = eraser.nameless() if hasattr(eraser, "nameless") else eraser
+        self.eraser: Method = None if elsewhere else bare
         self.name = "rows erased elsewhere" if elsewhere else type(eraser).__name__
         self.oracle = bool(getattr(eraser, "needs_concept", False)) if oracle is None else oracle
         self._labels = encoder.as_array()
@@ -42,12 +47,27 @@ class Subject:
         """Whether the eraser has this method."""
         return hasattr(self.eraser, method)
 
+    @property
+    def routes(self) -> bool:
+        """Whether a router picks the class of each row, and the labels of the audit could take its place."""
+        if self.oracle or not self.can("route"):
+            return False
+        known = LabelEncoder(self.eraser.classes_.tolist())
+        return all(known.holds(label) for label in self._labels.tolist())
+
     def _true_labels(self, z: NDArray[np.int64]) -> dict[str, NDArray]:
         return {"concept": self._labels[z]} if self.oracle else {}
 
     def erase(self, X: NDArray, z: NDArray[np.int64]) -> NDArray:
         """Erased rows; `z` is used only by an oracle."""
-        Q = np.asarray(self.eraser.transform(X, **self._true_labels(z)))
+        return self._erase(X, self._true_labels(z))
+
+    def with_true_labels(self, *parts: tuple[NDArray, NDArray[np.int64]]) -> list[NDArray]:
+        """Rows of each part (X, z), erased with true labels."""
+        return [self._erase(X, {"concept": self._labels[z]}) for X, z in parts]
+
+    def _erase(self, X: NDArray, labels: dict[str, NDArray]) -> NDArray:
+        Q = np.asarray(self.eraser.transform(X, **labels))
         if Q.ndim != 2 or len(Q) != len(X):
             raise MuteError(f"{self.name}.transform gave shape {Q.shape} for {len(X)} rows; expected one row for each")
         check_finite(Q, f"what {self.name}.transform gave")
@@ -94,13 +114,13 @@ class Rows:
         rng: np.random.Generator,
     ) -> None:
         labels = label_array(z, "z")
-        X = as_rows(X, "X", len(labels))
+        self.encoder, codes = LabelEncoder.fit(labels)
+        self.subject = Subject(eraser, self.encoder, oracle)
+        X = as_rows(X, "X", len(labels), columns=self.subject.columns)
         self.n_given = X.shape[0]
         check_length(labels, self.n_given, "z")
-        self.encoder, codes = LabelEncoder.fit(labels)
         self.n_classes, self.class_counts = len(self.encoder), np.bincount(codes)
         check_enough_rows(self.encoder, self.class_counts)
-        self.subject = Subject(eraser, self.encoder, oracle)
         self.learn_rows, self.test_rows = places = _split(codes, min(most, self.n_given), rng)
         self.X_learn, self.X_test = self._draw(X)
         self.z_learn, self.z_test = codes[self.learn_rows], codes[self.test_rows]
@@ -136,7 +156,7 @@ class Rows:
         if not isinstance(fit_rows, tuple) or len(fit_rows) != 2 + elsewhere:
             expected = "(X_fit, z_fit, Q_fit)" if elsewhere else "(X_fit, z_fit)"
             raise MuteError(f"fit_rows must be {expected}, not {type(fit_rows).__name__} of {len(fit_rows)}")
-        X = as_rows(fit_rows[0], "X_fit")
+        X = as_rows(fit_rows[0], "X_fit", columns=self.subject.columns)
         if X.shape[1] != self.X_learn.shape[1]:
             raise MuteError(f"X_fit has {X.shape[1]} columns, X has {self.X_learn.shape[1]}")
         z = self.encoder.encode(labels_of(fit_rows[1], X.shape[0], "z_fit"), "z_fit")
@@ -158,7 +178,7 @@ class Rows:
         if not isinstance(given, tuple) or len(given) != 3:
             raise MuteError("truth must be (rows, targets, X_cf): which rows of X, their targets, what they become")
         rows, targets = np.asarray(given[0]), label_array(given[1], "targets of truth")
-        made = check_matrix(given[2], "X_cf of truth")
+        made = check_matrix(given[2], "X_cf of truth", columns=self.subject.columns)
         if rows.dtype == bool:
             check_length(rows, self.n_given, "the mask of truth")
             rows = np.flatnonzero(rows)

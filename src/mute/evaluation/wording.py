@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from mute.evaluation.rendering import Table, bullets, cell, number, percent
+from mute.errors import shown
+from mute.evaluation.advice import advice
+from mute.evaluation.rendering import Table, bullets, cell, escaped, number, percent
 from mute.typing import Json
 
-__all__ = ["comparison_table", "kept_of", "markdown_of", "measurement_notes", "strongest", "summary_of", "tables_of"]
+__all__ = [
+    "comparison_table", "kept_of", "markdown_of", "measurement_notes", "next_lines", "strongest", "summary_of",
+    "tables_of",
+]  # fmt: skip
 
 # How the adversary was taught, in the order of the tables.
 _TAUGHT = {"fresh": "after (unseen rows)", "paper": "after (training rows)", "before": "before"}
+
+_LONGEST_COMMAND = 2000
 
 
 def strongest(report: Json, protocol: str) -> Json | None:
@@ -88,7 +95,7 @@ def measurement_notes(report: Json) -> list[str]:
     """How the figures were measured; the first note names the eraser and its settings."""
     about, budget = report["about"], report["decision"]["max_leak"]
     settings = ", ".join(f"{k}={v}" for k, v in about["settings"].items())
-    classes = ", ".join(f"{c} ({n:,})" for c, n in zip(about["classes"], about["class_counts"], strict=True))
+    classes = ", ".join(f"{shown(c)} ({n:,})" for c, n in zip(about["classes"], about["class_counts"], strict=True))
     given = "." if about["fit_rows"] else " (not measured: no training rows were given)."
     scale = " Adversaries also see the norm and the largest entry of each row." if about["scale_features"] else ""
     return [
@@ -109,9 +116,32 @@ def measurement_notes(report: Json) -> list[str]:
 
 def markdown_of(report: Json) -> str:
     """The report as a Markdown page: summary first, how it was measured last."""
-    parts = [f"# Audit of {report['about']['eraser']}: {report['decision']['name']}", bullets(summary_of(report))]
+    title = escaped(f"Audit of {report['about']['eraser']}: {report['decision']['name']}")
+    parts = [f"# {title}", bullets(summary_of(report)), *_next(report)]
     parts += [table.to_markdown() for table in tables_of(report)]
     return "\n\n".join([*parts, "## How it was measured", bullets(measurement_notes(report))]) + "\n"
+
+
+def next_lines(report: Json) -> list[str]:
+    """Causes of a leak and what to try next, as lines of text: each cause, then its steps with their commands."""
+    lines = []
+    for cause in advice(report):
+        lines.append(f"Cause: {cause.sentence}")
+        for step in cause.steps:
+            lines += [f"Next: {step.sentence}", *([f"    {step.command}"] if step.command else [])]
+    return lines
+
+
+def _next(report: Json) -> list[str]:
+    """The part of the Markdown page on what to do after the verdict."""
+    parts = []
+    for cause in advice(report):
+        parts.append(escaped(cause.sentence))
+        for step in cause.steps:
+            # One line that does not begin with a fence cannot close the fence around it.
+            code = [f"```\n{shown(step.command, _LONGEST_COMMAND)}\n```"] if step.command else []
+            parts += [escaped(step.sentence), *code]
+    return ["## What to do next", *parts] if parts else []
 
 
 def tables_of(report: Json) -> list[Table]:
@@ -192,7 +222,9 @@ def _moves(moves: list[Json]) -> Table:
         "norm_ratio": "norm against real", "truth_cosine": "cosine to truth", "truth_distance": "distance to truth",
     }  # fmt: skip
     columns = [c for c in head if any(m[c] is not None for m in moves)]
-    rows = [(f"{m['source']} → {m['target']}", f"{m['n_rows']:,}", *(m[c] for c in columns)) for m in moves]
+    rows = [
+        (f"{shown(m['source'])} → {shown(m['target'])}", f"{m['n_rows']:,}", *(m[c] for c in columns)) for m in moves
+    ]
     note = "Good counterfactuals: separated from real rows 0.5 (chance), near a real row 0.95, norm against real 1."
     return Table("Counterfactuals", ("from → to", "rows", *(head[c] for c in columns)), rows, [note])
 
