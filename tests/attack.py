@@ -18,6 +18,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -35,7 +36,8 @@ from test_family import fitted
 
 KINDS = ("dtype", "shape", "value", "extreme", "absent", "doubled")
 OUTCOMES = ("refused", "kept", "surprise")
-NAMES = [name for name in METHODS if name != "none"]
+HAS_TORCH = find_spec("torch") is not None
+NAMES = [name for name, method in METHODS.items() if name != "none" and (HAS_TORCH or not method.torch)]
 _MOST_SECONDS, _MOST_KILOBYTES = 5.0, 500_000
 
 EXTREMES = [math.nan, math.inf, -math.inf, 1e18, -1e30, 1e30, 1e35, 1e38, -1e38, 1e300, 1e-30, 1e-300, 5e-324, 0.0]
