@@ -140,7 +140,7 @@ def run(words: list[str], hook: Hook, limit: int | None = None) -> tuple[int, st
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, 1)
             os.dup2(err_begin, 2)
-            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+            sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
             sys.argv = ["mute", *words]
             os.environ["COLUMNS"] = "200"
             if limit is not None:
