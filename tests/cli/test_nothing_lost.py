@@ -5,6 +5,7 @@ this package and lets something happen at one of them, so that a moment is the s
 """
 
 import csv
+import inspect
 import os
 import resource
 import shutil
@@ -117,7 +118,9 @@ class Hook:
         self.at, self.happen, self.count = at, happen, 0
 
     def __call__(self, frame, event, arg) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+        # Python 3.11 loses an exception that a hook raises on the way into a generator.
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(PACKAGE) and not code.co_flags & inspect.CO_GENERATOR:
             self.count += 1
             if self.at in (self.count, frame.f_code.co_name):
                 sys.setprofile(None)
@@ -137,7 +140,7 @@ def run(words: list[str], hook: Hook, limit: int | None = None) -> tuple[int, st
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, 1)
             os.dup2(err_begin, 2)
-            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+            sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
             sys.argv = ["mute", *words]
             os.environ["COLUMNS"] = "200"
             if limit is not None:
