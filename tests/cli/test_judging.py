@@ -66,6 +66,15 @@ def test_not_erased_is_exit_code_4_and_quiet_is_quiet(cli, folder, tmp_path) -> 
     assert (code, text, err) == (4, "", "")
 
 
+def test_a_leak_is_followed_by_what_to_try_with_the_users_files(cli, folder, tmp_path) -> None:
+    words = ("audit", folder / "x_new.npy", folder / "x_new.npy", "--concept", folder / "z_new.npy")
+    _, text, _ = cli(*words, "-o", tmp_path / "a.json", *QUICK)
+    command = f"mute compare {folder / 'x_new.npy'} --concept {folder / 'z_new.npy'} -o compare.html"
+    assert "Cause: The map leaves the classes different" in text and f"\n    {command}\n" in text
+    (cause,) = json.loads((tmp_path / "a.json").read_text())["next"]
+    assert cause["name"] == "map" and cause["steps"][1]["command"] == command
+
+
 def test_max_leak_decides(cli, folder, tmp_path) -> None:
     """The rows themselves leak 50 points: tolerated, they pass."""
     words = ("audit", folder / "x_new.npy", folder / "x_new.npy", "--concept", folder / "z_new.npy")
@@ -75,7 +84,7 @@ def test_max_leak_decides(cli, folder, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("model.safetensors", "x_new.npy", "-o", "a.pdf"), "ends in .html, .md, .json"),
+        (("model.safetensors", "x_new.npy", "-o", "a.pdf"), "ending in .html, .md, .json"),
         (("model.safetensors", "x_fit.npy", "-o", "a.md"), "very rows that the eraser was fitted on"),
         (("model.safetensors", "x_new.npy", "-o", "a.md", "--fit-rows", "x_fit.npy"), "--fit-rows and --fit-concept"),
         (("missing.safetensors", "x_new.npy", "-o", "a.md"), "missing.safetensors"),
