@@ -66,6 +66,15 @@ def test_not_erased_is_exit_code_4_and_quiet_is_quiet(cli, folder, tmp_path) -> 
     assert (code, text, err) == (4, "", "")
 
 
+def test_a_leak_is_followed_by_what_to_try_with_the_users_files(cli, folder, tmp_path) -> None:
+    words = ("audit", folder / "x_new.npy", folder / "x_new.npy", "--concept", folder / "z_new.npy")
+    _, text, _ = cli(*words, "-o", tmp_path / "a.json", *QUICK)
+    command = f"mute compare {folder / 'x_new.npy'} --concept {folder / 'z_new.npy'} -o compare.html"
+    assert "Cause: The map leaves the classes different" in text and f"\n    {command}\n" in text
+    (cause,) = json.loads((tmp_path / "a.json").read_text())["next"]
+    assert cause["name"] == "map" and cause["steps"][1]["command"] == command
+
+
 def test_max_leak_decides(cli, folder, tmp_path) -> None:
     """The rows themselves leak 50 points: tolerated, they pass."""
     words = ("audit", folder / "x_new.npy", folder / "x_new.npy", "--concept", folder / "z_new.npy")
@@ -173,5 +182,5 @@ def test_audit_of_a_folder_says_what_it_says_of_the_array(cli, folder, tmp_path)
         words = ("audit", folder / "model.safetensors", tmp_path / rows, "--concept", tmp_path / labels)
         assert cli(*words, "-o", tmp_path / "a.json", *QUICK)[0] == 0
         reports.append(json.loads((tmp_path / "a.json").read_text()))
-        del reports[-1]["about"]["seconds"]
+        del reports[-1]["about"]["seconds"], reports[-1]["about"]["files"]
     assert reports[0] == reports[1] == reports[2]
