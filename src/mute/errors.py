@@ -47,7 +47,7 @@ def visible(text: str) -> str:
     Examples
     --------
     >>> visible("a\x1b[31mb")
-    'a\\\\x1b[31mb'
+    'a\\x1b[31mb'
     """
     return _HIDDEN.sub(lambda found: ascii(found[0])[1:-1], text)
 

@@ -45,6 +45,8 @@ def test_hostile_labels_and_names_in_commands(cli, tmp_path) -> None:
     printed = []
     for words in (
         ("inspect", tmp_path / "m.safetensors"),
+        ("fit", tmp_path / "X[red].npy", "--concept", tmp_path / "z.npy", "--dry-run",
+         "-o", tmp_path / "n.safetensors"),
         ("audit", tmp_path / "m.safetensors", tmp_path / "X[red].npy", "--concept", tmp_path / "z.npy",
          "-o", tmp_path / "a.md", "--adversaries", "logistic"),
         ("counterfactual", tmp_path / "m.safetensors", tmp_path / "X[red].npy", "--to", "\x1b[2J",

@@ -46,7 +46,7 @@ def test_audit_writes_a_report_and_exits_with_its_verdict(cli, folder, tmp_path)
     )  # fmt: skip
     report = json.loads(out.read_text())
     assert code == 0 and report["decision"]["name"] == "erased"
-    assert "\nerased\n" in text and f"wrote {out}" in text
+    assert text.startswith("erased\n") and f"wrote {out}" in text
     assert report["task"] and {a["protocol"] for a in report["privacy"]["attacks"]} == {"before", "paper", "fresh"}
 
 
