@@ -163,7 +163,7 @@ def print_next(out: Console, report: Report) -> None:
     from mute.evaluation.wording import next_lines
 
     for line in next_lines(report.to_dict()):
-        out.print(line, soft_wrap=line.startswith(" "))
+        out.print(line, soft_wrap=True if line.startswith(" ") else None)  # None: as the console is set
 
 
 def _panel(adversaries: str, max_leak: float, most_rows: int) -> Json:
