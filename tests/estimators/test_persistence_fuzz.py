@@ -647,3 +647,17 @@ def test_extreme_numbers_do_not_crash(base: Path, tmp_path: Path) -> None:
     env = {**os.environ, "MALLOC_PERTURB_": "165"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+
+
+def test_a_flow_that_overflows_on_the_way_back_is_refused(tmp_path: Path) -> None:
+    """Wide steps make erased rows small and counterfactuals infinite: the way forward alone looks harmless."""
+    rng = np.random.default_rng(0)
+    z = np.repeat(["a", "b"], 100)
+    x = (rng.standard_normal((200, 3)) + (z == "b")[:, None]).astype(np.float32)
+    model = MUtE(6, router=None, marginal="histogram", shrinkage=False, diagnostics=False, random_state=0).fit(x, z)
+    model.save(tmp_path / "m")
+    tensors, state = contents(tmp_path / "m")
+    tensors["flow.step"] = tensors["flow.step"] * np.float32(1e10)
+    forge(tmp_path / "m", tensors, state, "MUtE")
+    with pytest.raises(MuteError, match="what its flow gives backwards"):
+        mute.load(tmp_path / "m")

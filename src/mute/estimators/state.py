@@ -194,7 +194,8 @@ def _check_outputs(arrays: dict[str, NDArray]) -> None:
     """Refuse a flow that takes ordinary rows, drawn afresh and spread over the classes, beyond the bounds.
 
     The slope of a marginal outside its grid acts in every layer, so bounds on single numbers are not enough. This is
-    `Flow.push` in numpy: the compiled loops take longer to load than a few rows to push.
+    `Flow.push`, and `Flow.pull` under the next class, in numpy: the compiled loops take longer to load than a few rows
+    to run.
     """
     rotations, origin, step, values = (arrays[name] for name in TABLES)
     n_layers, n_classes, d, m = values.shape
@@ -208,4 +209,23 @@ def _check_outputs(arrays: dict[str, NDArray]) -> None:
             j = np.clip(place, 0, m - 2).astype(np.int64)
             low, high = values[t, k[:, None], columns, j], values[t, k[:, None], columns, j + 1]
             y = low + (place - j.astype(place.dtype)) * (high - low)
-    check_array("what its flow gives", y, LARGEST_ROW)
+        check_array("what its flow gives", y, LARGEST_ROW)
+        k = (k + 1) % n_classes
+        for t in reversed(range(n_layers)):
+            j = _last_below(values[t], k, y)
+            low, high = values[t, k[:, None], columns, j], values[t, k[:, None], columns, j + 1]
+            place = j.astype(y.dtype) + (y - low) / (high - low)
+            y = (origin[t, k] + place * step[t, k]) @ rotations[t].T
+            check_array("what its flow gives backwards", y)
+    check_array("what its flow gives backwards", y * arrays["scale"] + arrays["center"], LARGEST_ROW)
+
+
+def _last_below(values: NDArray, k: NDArray[np.int64], y: NDArray) -> NDArray[np.int64]:
+    """The last knot but one that is not above each number, found by bisection."""
+    columns = np.arange(y.shape[1])
+    first, last = np.zeros(y.shape, np.int64), np.full(y.shape, values.shape[2] - 2)
+    while (first < last).any():
+        middle = (first + last + 1) // 2
+        below = values[k[:, None], columns, middle] <= y
+        first, last = np.where(below, middle, first), np.where(below, last, middle - 1)
+    return first
