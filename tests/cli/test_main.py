@@ -396,14 +396,14 @@ def test_rows_stream_with_bounded_memory(tmp_path, model):
     np.lib.format.open_memmap(tmp_path / "big.npy", "w+", np.float32, (n // 1, 4))
     script = """
 import resource, sys
-from mute.cli import fitting
+from mute.cli import erasing
 import mute
 mute.load(sys.argv[2]).transform([[0.0] * 4] * 20000)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 from mute.tables import open_matrix
 blocks = 0
 eraser = mute.load(sys.argv[2])
-for block in open_matrix(sys.argv[1]).row_blocks(fitting.BLOCK_ROWS):
+for block in open_matrix(sys.argv[1]).row_blocks(erasing.BLOCK_ROWS):
     eraser.transform(block, concept=["cat"] * len(block))
     blocks += 1
     if blocks == 60:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from mute.cli import data, demo, distilling, fitting, judging, paper, text
+from mute.cli import data, demo, distilling, erasing, fitting, judging, paper, text
 from mute.cli.console import INTERRUPTED, fail
 from mute.errors import MuteError
 
@@ -28,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (fitting, judging, distilling, paper, demo, data, text):
+for group in (fitting, erasing, judging, distilling, paper, demo, data, text):
     app.add_typer(group.commands)
 
 
