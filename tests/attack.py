@@ -274,7 +274,7 @@ class Judge:
 
     def judge(self, victim: Victim, attack: Attack) -> str:
         forge(self.path, attack.tensors, attack.state, victim.kind, attack.doubled)
-        before, start, loaded, surprise = _peak(), time.monotonic(), False, ""
+        before, start, loaded, surprise = _peak(), time.process_time(), False, ""
         try:
             with _alarm(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -285,8 +285,8 @@ class Judge:
             surprise = f"loads, then refuses ordinary rows: {error}"[:160] if loaded else ""
         except Exception as error:
             surprise = f"{'loads, then ' if loaded else ''}{type(error).__name__}: {error}"[:160]
-        if time.monotonic() - start > _MOST_SECONDS or _peak() - before > _MOST_KILOBYTES:
-            surprise = surprise or f"{time.monotonic() - start:.1f} s, {(_peak() - before) / 1000:.0f} MB"
+        if time.process_time() - start > _MOST_SECONDS or _peak() - before > _MOST_KILOBYTES:
+            surprise = surprise or f"{time.process_time() - start:.1f} s, {(_peak() - before) / 1000:.0f} MB"
         outcome = "surprise" if surprise else "kept" if loaded else "refused"
         if surprise:
             self.surprises.append(f"{victim.name}, {attack.kind}, {attack.what}: {surprise}")
@@ -316,20 +316,21 @@ def _alarm() -> Iterator[None]:
     def late(*_: Any) -> None:
         raise TimeoutError(f"it takes more than {_MOST_SECONDS} s")
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, _MOST_SECONDS)
+    # Time of the processor: on a busy machine the clock on the wall says nothing about a file.
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, _MOST_SECONDS)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def run(found: list[Victim], count: int, seed: int, folder: Path) -> Judge:
     """Attack each victim in turn by each kind in turn."""
     judge, rng = Judge(folder), random.Random(seed)
-    for victim in found:
-        mute.load(_written(victim, folder))
+    for victim in found:  # untouched, a model keeps its promises; and what is compiled on first use is compiled here
+        check_promises(mute.load(_written(victim, folder)), judge.again)
     for i in range(count):
         victim, kind = found[i % len(found)], KINDS[i // len(found) % len(KINDS)]
         judge.judge(victim, attack(victim, kind, rng))
