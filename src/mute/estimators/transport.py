@@ -16,6 +16,9 @@ from mute.estimators.moments import Moments, Streaming, root
 __all__ = ["GaussianTransport", "barycentre", "by_group", "frechet_distance", "transport"]
 
 _MOST_STEPS = 100
+# A column whose spread is below this share of the largest, in every class, is constant up to rounding. It stays as it
+# is: the rounding errors that a map of all columns would put there differ between classes, and adversaries read them.
+_FLAT = 1e-13
 
 
 class GaussianTransport(Streaming, Invertible):
@@ -42,6 +45,10 @@ class GaussianTransport(Streaming, Invertible):
     def _solve(self) -> None:
         self.means_, self.mean_ = self.moments_.means, self.moments_.mean
         self.covariances_ = self._estimate(self.moments_)
+        variances = np.diagonal(self.moments_.class_covariances, axis1=1, axis2=2)
+        spread = np.sqrt(variances.max(axis=0).clip(0))
+        flat = spread <= _FLAT * spread.max()
+        self.covariances_[:, flat] = self.covariances_[:, :, flat] = 0.0
         middle = barycentre(self.covariances_, self.moments_.counts / self.moments_.n)
         self.pushes_ = np.array([transport(C, middle) for C in self.covariances_])
         self._transports = Transports(self.covariances_, self.pushes_)
@@ -123,7 +130,15 @@ def by_group(
 
 
 def transport(source: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The symmetric A with A `source` A = `target`; the identity in directions where `source` has no variance."""
+    """The symmetric A with A `source` A = `target`; the identity in directions where `source` has no variance.
+
+    In columns that are zero in both it is the identity to the bit.
+    """
+    seen = source.any(axis=0) | target.any(axis=0)
+    if not seen.all():
+        A, inside = np.eye(len(source)), np.ix_(seen, seen)
+        A[inside] = transport(source[inside], target[inside])
+        return A
     values, vectors = np.linalg.eigh(source)
     kept = values > max(values[-1], 0) * len(values) * np.finfo(float).eps
     V, size = vectors[:, kept], np.sqrt(values[kept])
