@@ -25,19 +25,26 @@ from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 import mute
 from forging import State, Tensors, contents, forge
 from laws import draw
 from mute import MuteError
+from mute.adversaries.cells import learn_cells
+from mute.adversaries.estimates import Estimate
+from mute.budget.search import Point
 from mute.estimators.conditional import Invertible
-from mute.estimators.registry import METHODS, method_of
+from mute.estimators.registry import METHODS
 from test_family import fitted
 
 KINDS = ("dtype", "shape", "value", "extreme", "absent", "doubled")
 OUTCOMES = ("refused", "kept", "surprise")
 HAS_TORCH = find_spec("torch") is not None
 NAMES = [name for name, method in METHODS.items() if name != "none" and (HAS_TORCH or not method.torch)]
+# Erasers that lose something after their map, which no fit of so few rows would choose.
+SPENT = {"mute-budget": "mute", "leace-budget": "leace", "mute-cells": "mute"}
+NAMES += SPENT
 _MOST_SECONDS, _MOST_KILOBYTES = 5.0, 500_000
 
 EXTREMES = [math.nan, math.inf, -math.inf, 1e18, -1e30, 1e30, 1e35, 1e38, -1e38, 1e300, 1e-30, 1e-300, 5e-324, 0.0]
@@ -75,9 +82,30 @@ def victims(folder: Path, names: list[str] = NAMES) -> list[Victim]:
     for i, name in enumerate(names):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            fitted(name, X.astype(np.float32 if i % 2 else np.float64), np.array(["b", "a"])[z]).save(folder / "victim")
-        found.append(Victim(name, method_of(name).kind, *contents(folder / "victim")))
+            rows, labels = X.astype(np.float32 if i % 2 else np.float64), np.array(["b", "a"])[z]
+            model = fitted(SPENT.get(name, name), rows, labels)
+            model = spend(name, model, rows) if name in SPENT else model
+            model.save(folder / "victim")
+        found.append(Victim(name, type(model).__name__, *contents(folder / "victim")))
     return found
+
+
+def spend(name: str, eraser: Any, X: NDArray) -> Any:
+    """The eraser with cells, or with a channel that keeps half."""
+    Q = eraser.transform(X)
+    if name == "mute-cells":
+        eraser.cells_ = learn_cells(Q, 8)
+        return eraser
+    model = eraser
+    if name == "leace-budget":
+        model = mute.Budgeted(clone(eraser), 0.05)
+        model.eraser_, model.fitted_on_, model._encoder = eraser, eraser.fitted_on_, eraser._encoder
+        model.n_features_in_ = model._n_features_out = X.shape[1]
+    point = Point("noise", 0.5, Estimate(0.03, 0.02, 0.04), "neighbours", 0.5)
+    model._open_channel(point, Q, X, "0")
+    model.leak_, model.r2_ = point.leak, point.r2
+    model.budget_ = {"max_leak": 0.05, "rows": len(X), **point.to_json(), "judged": [point.to_json()]}
+    return model
 
 
 # --- mutations ----------------------------------------------------------------------------------------------------
@@ -207,7 +235,8 @@ def check_promises(model: Any, again: Path) -> None:
         for name, out in outputs.items():
             hold(f"shape and precision of {name}", out.shape == rows.shape and out.dtype == rows.dtype)
             hold(f"finite {name} of {rows.dtype}", np.isfinite(out).all())
-        if rows.dtype == np.float64 and "inverse_transform" in outputs:
+        lossless = getattr(model, "channel_", None) is None and getattr(model, "cells_", None) is None
+        if lossless and rows.dtype == np.float64 and "inverse_transform" in outputs:
             _check_round_trip(model, rows, outputs)
     if hasattr(model, "score_samples"):
         hold("finite log-densities", np.isfinite(model.score_samples(X)).all())

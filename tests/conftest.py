@@ -40,14 +40,14 @@ def cli(monkeypatch, capsys):
 
 @pytest.fixture
 def sabotage(monkeypatch):
-    """Let `mute compare` find a method of this name that ends in an error."""
+    """Let `mute compare` and `mute frontier` find a method of this name that ends in an error."""
     from sklearn.preprocessing import FunctionTransformer
 
     from mute.estimators.registry import METHODS, Method
-    from mute.evaluation import compare
+    from mute.evaluation import methods
 
     def add(name, error):
-        real = compare.make
+        real = methods.make
 
         class Broken(FunctionTransformer):
             def fit(self, X, y=None):
@@ -57,6 +57,6 @@ def sabotage(monkeypatch):
             return Broken() if asked == name else real(asked, **settings)
 
         monkeypatch.setitem(METHODS, name, Method("LEACE", "broken"))
-        monkeypatch.setattr(compare, "make", make)
+        monkeypatch.setattr(methods, "make", make)
 
     return add

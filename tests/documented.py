@@ -55,10 +55,13 @@ def quick(monkeypatch):
         FaRM.__init__: {"epochs": 2},
         MLPSurrogate.__init__: {"epochs": 2},
         mute.audit: {"adversaries": ["logistic"], "most_rows": 200},
+        mute.frontier: {"max_leak": 0.1},
     }.items():
         for name, value in settings.items():
             assert name in function.__kwdefaults__
             monkeypatch.setitem(function.__kwdefaults__, name, value)
+    for place in ("evaluation.frontier", "budget.search"):
+        monkeypatch.setattr(f"mute.{place}.JUDGES", ("logistic",))
 
 
 def torch_names(X):
@@ -118,7 +121,8 @@ def format_names(eraser, X):
 def prepare(page, monkeypatch, stack: ExitStack):
     """Files for a page in the working directory; the names that its Python blocks use."""
     quick(monkeypatch)
-    parts = {"": made_rows(400, 0), "_new": made_rows(200, 1), "_more": made_rows(400, 2)}
+    # A leak budget needs rows that can show it.
+    parts = {"": made_rows(3000 if page == "budget" else 400, 0), "_new": made_rows(200, 1), "_more": made_rows(400, 2)}
     write_files(parts)
     (X, z, y), (X_new, z_new, y_new) = parts[""], parts["_new"]
     eraser = mute.MUtE(random_state=0).fit(X, z)

@@ -10,8 +10,8 @@ from sklearn.linear_model import LogisticRegression
 
 import mute
 from mute import MUtE
+from mute.adversaries.panel import ShrunkQuadratic
 from mute.errors import MuteError
-from mute.evaluation.adversaries import ShrunkQuadratic
 
 pytestmark = pytest.mark.filterwarnings("ignore::mute.WeakResultWarning")
 

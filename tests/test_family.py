@@ -86,8 +86,8 @@ def test_shape_precision_and_labels(case: Case) -> None:
 
 # Methods of estimators that take no rows, or learn from them.
 NOT_ON_ROWS = {
-    "fit", "fit_transform", "from_preset", "partial_fit", "save", "set_callbacks", "without_router", "first_layers",
-    "nameless",
+    "fit", "fit_transform", "from_preset", "partial_fit", "save", "set_callbacks", "without_router",
+    "without_budget", "first_layers", "nameless",
 }  # fmt: skip
 
 

@@ -18,6 +18,8 @@ ORDER = [
     ["tables"],
     ["flow"],
     ["estimators"],
+    ["adversaries"],
+    ["budget"],
     ["eraser", "rbig"],
     ["distill"],
     ["steering"],

@@ -29,6 +29,8 @@ WHAT = {
     "eraser": "MUtE",
     "rbig": "RBIG",
     "estimators": "what all methods share",
+    "adversaries": "the panel and its scores",
+    "budget": "the least noise within a leak",
     "flow": "the paper: rotations, marginals, router",
     "tables": "files in and out",
     "storage": "safetensors, atomic files",
@@ -38,10 +40,23 @@ WHAT = {
 }
 # Neighbouring levels that are read as one floor of the house.
 FLOORS = [
-    ["errors", "typing"], ["rows", "storage", "tables"], ["flow"], ["estimators"], ["eraser", "rbig"],
-    ["distill", "steering", "rivals"], ["torch", "export", "evaluation"], ["text", "datasets"], ["paper"], ["cli"],
+    ["errors", "typing"], ["rows", "storage", "tables"], ["flow"], ["estimators"], ["adversaries", "budget"],
+    ["eraser", "rbig"], ["distill", "steering", "rivals"], ["torch", "export", "evaluation"], ["text", "datasets"],
+    ["paper"], ["cli"],
 ]  # fmt: skip
-COLORS = ["#e8edf3", "#dbe7f4", "#fbe3c8", "#f4ecd2", "#f7cfa6", "#e3eed9", "#dcefe9", "#eee3f1", "#f1dfe4", "#e6e6e6"]
+COLORS = [
+    "#e8edf3",
+    "#dbe7f4",
+    "#fbe3c8",
+    "#f4ecd2",
+    "#f6dcd9",
+    "#f7cfa6",
+    "#e3eed9",
+    "#dcefe9",
+    "#eee3f1",
+    "#f1dfe4",
+    "#e6e6e6",
+]
 
 
 def main() -> None:

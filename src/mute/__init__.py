@@ -3,15 +3,18 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mute.errors import ColumnsLeftOut, MuteError, WeakResultWarning
+from mute.errors import BudgetNotMet, ColumnsLeftOut, MuteError, WeakResultWarning
 
 if TYPE_CHECKING:
     from mute import datasets, distill, export, rivals, steering, tables, text
+    from mute.budget.budgeted import Budgeted
     from mute.eraser import MUtE
     from mute.estimators.persistence import load
     from mute.estimators.progress import ProgressBar
     from mute.evaluation.audit import audit
+    from mute.evaluation.certificate import Certificate, certify
     from mute.evaluation.compare import compare
+    from mute.evaluation.frontier import frontier
     from mute.evaluation.report import Report
     from mute.flow import Flow
     from mute.flow.marginals import Histogram, Quantile
@@ -23,6 +26,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "RBIG",
+    "BudgetNotMet",
+    "Budgeted",
+    "Certificate",
     "ColumnsLeftOut",
     "Flow",
     "Histogram",
@@ -33,10 +39,12 @@ __all__ = [
     "Report",
     "WeakResultWarning",
     "audit",
+    "certify",
     "compare",
     "datasets",
     "distill",
     "export",
+    "frontier",
     "intervene",
     "load",
     "open_matrix",
@@ -49,6 +57,8 @@ __all__ = [
 # Names are imported when first used: `import mute` alone must stay fast and free of heavy packages. Type checkers see
 # the imports above.
 _HOMES = {
+    "Budgeted": "mute.budget.budgeted",
+    "Certificate": "mute.evaluation.certificate",
     "Flow": "mute.flow",
     "Histogram": "mute.flow.marginals",
     "MUtE": "mute.eraser",
@@ -57,7 +67,9 @@ _HOMES = {
     "RBIG": "mute.rbig",
     "Report": "mute.evaluation.report",
     "audit": "mute.evaluation.audit",
+    "certify": "mute.evaluation.certificate",
     "compare": "mute.evaluation.compare",
+    "frontier": "mute.evaluation.frontier",
     "intervene": "mute.torch.intervene",
     "load": "mute.estimators.persistence",
     "open_matrix": "mute.tables",

@@ -11,11 +11,14 @@ from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from mute.adversaries.cells import Cells, learn_cells
+from mute.budget.spending import Spending, group_codes
 from mute.errors import MuteError, warn_weak_result
 from mute.estimators.conditional import Invertible
-from mute.estimators.settings import BETWEEN_0_AND_1, COUNT, COUNT_OR_NONE, FLAG, one_of
+from mute.estimators.settings import BETWEEN_0_AND_1, COUNT, COUNT_OR_NONE, FLAG, at_least, one_of
 from mute.estimators.state import plain_parameters
 from mute.flow.checkpoints import Checkpoint
 from mute.flow.diagnostics import Diagnostics, diagnose, rows_followed
@@ -34,7 +37,7 @@ from mute.rows.sampling import Samples, sample_ranks
 from mute.rows.sources import in_memory
 from mute.rows.stores import ChunkStore, open_store
 from mute.rows.threads import resolve_threads
-from mute.rows.validation import check_rows, check_whole_number, warn_of_few_rows
+from mute.rows.validation import check_rows, check_whole_number, concept_of, warn_of_few_rows
 from mute.typing import Array, Classifier, Constraints, Json, LabelsLike, Ops, RowsLike, Seed, Value
 
 __all__ = ["Flags", "MUtE"]
@@ -65,7 +68,7 @@ class Flags:
     margin: NDArray[np.float64]
 
 
-class MUtE(Invertible):
+class MUtE(Spending, Invertible):
     r"""Maximum utility-preserving erasure of a discrete concept, and its dual counterfactuals.
 
     A flow carries the law of every class to one shared Gaussian: :math:`f(x) = f_{\eta(x)}(x)`. Each layer is a
@@ -99,6 +102,13 @@ class MUtE(Invertible):
         Give every counterfactual the norm of its row, as most sentence encoders put their rows on the unit sphere.
     validation_fraction : float, default=0.2
         Share of the rows that "auto" sets aside as held-out rows.
+    max_leak : float, optional
+        The leak budget: balanced accuracy above chance of the strongest adversary on unseen rows. Noise after the
+        lossless flow, as little as keeps the budget, is chosen on folds of the training rows. `transform` adds it;
+        `inverse_transform` and `counterfactual` use the lossless flow. None adds no noise.
+    cells : int, optional
+        Publish, in place of an erased row, the centre of its cell, one of so many. `mute.certify` then bounds every
+        adversary whatever. Most of the row is lost; not together with `max_leak`.
     diagnostics : bool, default=True
         Follow a sample of rows through the layers after the fit and keep `diagnostics_`.
     scratch : "auto", folder or None, default="auto"
@@ -127,6 +137,12 @@ class MUtE(Invertible):
         Negentropy and routing penalty of each class and layer.
     stopping_ : StopOnNoGain, EarlyStopping or None
         The record of "auto": differences between the classes at each layer, or the leak on held-out rows.
+    channel_, leak_, r2_, budget_
+        With `max_leak`: the noise after the flow (`mute.budget.channel.Channel`; None where the flow alone keeps the
+        budget), the leak on folds of the training rows with its interval, the share of variance a linear reader reads
+        back there, and what was spent on what. None without `max_leak`.
+    cells_ : Cells or None
+        With `cells`: the cells whose centres are published.
     fitted_on_ : dict
         The "rows", "columns" and "dtype" of the training rows; "sha256_of_rows", their hash; "class_rows", the number
         of rows of each class in the order of `classes_`; "unlabelled", the number of `unlabelled` rows, if given.
@@ -175,11 +191,14 @@ class MUtE(Invertible):
     """
 
     fits_on_blocks = True
+    cells_: Cells | None
     _parameter_constraints: ClassVar[Constraints] = {
         "n_iterations": [*COUNT, *one_of("auto")],
         "max_iterations": COUNT,
         **dict.fromkeys(("shrinkage", "keep_norm", "diagnostics"), FLAG),
         "validation_fraction": BETWEEN_0_AND_1,
+        "max_leak": [*BETWEEN_0_AND_1, None],
+        "cells": [*at_least(2), None],
         "n_threads": COUNT_OR_NONE,
     }
     PRESETS: ClassVar[dict[str, Json]] = {
@@ -213,6 +232,8 @@ class MUtE(Invertible):
         marginal: str | Histogram | Quantile = "quantile",
         keep_norm: bool = False,
         validation_fraction: float = 0.2,
+        max_leak: float | None = None,
+        cells: int | None = None,
         diagnostics: bool = True,
         scratch: str | Path | None = "auto",
         resume: str | Path | None = None,
@@ -227,6 +248,8 @@ class MUtE(Invertible):
         self.marginal = marginal
         self.keep_norm = keep_norm
         self.validation_fraction = validation_fraction
+        self.max_leak = max_leak
+        self.cells = cells
         self.diagnostics = diagnostics
         self.scratch = scratch
         self.resume = resume
@@ -234,7 +257,14 @@ class MUtE(Invertible):
         self.random_state = random_state
 
     def fit(
-        self, X: RowsLike, y: LabelsLike = None, *, concept: LabelsLike = None, unlabelled: RowsLike = None
+        self,
+        X: RowsLike,
+        y: LabelsLike = None,
+        *,
+        concept: LabelsLike = None,
+        unlabelled: RowsLike = None,
+        groups: LabelsLike = None,
+        secret: bytes | str | None = None,
     ) -> Self:
         """Learn the maps.
 
@@ -250,7 +280,58 @@ class MUtE(Invertible):
         unlabelled : array-like of shape (m, D), optional
             More training rows, without labels. The router learns from `X` alone and chooses their classes. More rows
             reduce the noise of the maps; the router's errors mix the classes.
+        groups : array-like of shape (n,), optional
+            With `max_leak`: the source of each row (document, person). Rows of one group are never on two sides of a
+            fold.
+        secret : bytes or str, optional
+            With `max_leak`: the key of the noise, at least 16 random bytes. A file of the model then does not contain
+            it, and ``mute.load(path, secret=...)`` needs it. By default the key is drawn and kept in the file.
         """
+        if self.max_leak is not None:
+            return self._fit_budget(X, y, concept, unlabelled, groups, secret)
+        if groups is not None or secret is not None:
+            raise MuteError("groups and secret belong to a leak budget; give max_leak too, or leave them out")
+        if self.cells is not None:
+            return self._fit_cells(X, y, concept, unlabelled)
+        return self._fit_lossless(X, y, concept, unlabelled)
+
+    def _fit_cells(self, X: RowsLike, y: LabelsLike, concept: LabelsLike, unlabelled: RowsLike) -> Self:
+        """Fit the flow, then the cells of the erased training rows."""
+        with self._all_or_nothing():
+            given = _whole(X, "cells")
+            self._fit_lossless(given, y, concept, unlabelled)
+            X = check_rows(self, given)
+            labels = concept_of(len(X), y, concept) if self.needs_concept else None
+            self.cells_ = learn_cells(self._push(X, self._class_of(X, labels)), int(self.cells or 0), self._seed())
+        return self
+
+    def _fit_budget(
+        self, X: RowsLike, y: LabelsLike, concept: LabelsLike, unlabelled: RowsLike, groups: LabelsLike,
+        secret: bytes | str | None,
+    ) -> Self:  # fmt: skip
+        """Choose the channel on folds of the rows, fit the flow on all of them, then fit the channel."""
+        if self.cells is not None:
+            raise MuteError("max_leak and cells are two ways to lose information; give one of them")
+        with self._all_or_nothing():
+            self._check_settings()
+            given = _whole(X, "max_leak")
+            X = check_rows(self, given, reset=True)
+            z = self._read_concept(X, y, concept)
+            labels = self._encoder.as_array()
+            plain = clone(self).set_params(max_leak=None, diagnostics=False, resume=None).set_callbacks()
+
+            def fit(rows: NDArray[np.bool_]) -> MUtE:
+                return clone(plain).fit(X[rows], labels[z[rows]], unlabelled=unlabelled)
+
+            point = self._search_budget(fit, X, z, labels, group_codes(groups, len(X)), secret)
+            found = self.leak_, self.r2_, self.budget_
+            self._fit_lossless(given, y, concept, unlabelled)
+            self.leak_, self.r2_, self.budget_ = found
+            Q = self._push(X, z if self.needs_concept else self._class_of(X, None))
+            self._open_channel(point, Q, X, str(self.fitted_on_["sha256_of_rows"]))
+        return self
+
+    def _fit_lossless(self, X: RowsLike, y: LabelsLike, concept: LabelsLike, unlabelled: RowsLike) -> Self:
         if unlabelled is None:
             return self._fit(X, y, concept)
         if come_in_blocks(X) or come_in_blocks(unlabelled):
@@ -280,6 +361,8 @@ class MUtE(Invertible):
 
     def _learn_from(self, rows: ChunkStore, scan: FirstScan, routes: Routes | None = None) -> None:
         """Plan the fit, train a router unless its `routes` are given, fit the layers and diagnose them."""
+        self._spend_nothing()
+        self.cells_ = None
         seed = self._seed()
         checkpoint = None if self.resume is None else Checkpoint(self.resume, self._identity(rows, scan), seed)
         # The layers have their own random numbers, so that they do not depend on what else is drawn.
@@ -370,6 +453,30 @@ class MUtE(Invertible):
         automatic = "random" if self.shrinkage else "alternate"
         return make_rotation(automatic if self.rotation == "auto" else self.rotation)
 
+    def _transform(self, X: Array, concept: LabelsLike) -> NDArray[np.floating]:
+        erased = super()._transform(X, concept)
+        if self.cells_ is not None:
+            return self.cells_.centres.astype(erased.dtype)[self.cells_.of(erased)]
+        return self._publish(erased, X)
+
+    def _transform_with(self, ops: Ops, x: Value, concept: LabelsLike) -> Value:
+        self._check_no_channel("runs on arrays only: give X.cpu().numpy()")
+        return super()._transform_with(ops, x, concept)
+
+    def _check_no_channel(self, what: str) -> None:
+        if self.channel_ is not None:
+            raise MuteError(f"an eraser with a leak budget draws noise from a hash of each row and {what}")
+        if self.cells_ is not None:
+            raise MuteError(f"an eraser with cells publishes their centres and {what}")
+
+    def without_budget(self) -> Self:
+        """A copy that loses nothing: `transform` gives the rows of the flow, without noise or cells."""
+        check_is_fitted(self)
+        plain = copy(self)
+        plain._spend_nothing()
+        plain.cells_, plain.max_leak, plain.cells = None, None, None
+        return plain
+
     def _push(self, X: Array, k: NDArray[np.int64]) -> NDArray[np.floating]:
         return self.flow_.push(X, k, n_threads=self.n_threads)
 
@@ -423,6 +530,7 @@ class MUtE(Invertible):
         learns from them as before. If the router errs, the true classes differ by its errors.
         """
         check_is_fitted(self)
+        self._check_no_channel("cannot be adapted: fit without max_leak to adapt")
         X = check_rows(self, in_memory(X))
         k = self._class_of(X, concept)
         counts = np.bincount(k, minlength=len(self.classes_))
@@ -442,6 +550,7 @@ class MUtE(Invertible):
         """A copy with the first `n` layers only: the same as a fit with ``n_iterations=n``."""
         check_is_fitted(self)
         check_whole_number("n", n)
+        self._check_no_channel("keeps the layers it was tuned for: fit with n_iterations instead")
         if n > self.n_iterations_:
             raise MuteError(f"there are {self.n_iterations_} layers, not {n}; give at most that many")
         short = copy(self)
@@ -480,5 +589,33 @@ class MUtE(Invertible):
         if self.router_ is not None:
             yield self.router_.predict_proba(X)
 
+    def _to_artifact(self) -> tuple[dict[str, Array], Json]:
+        tensors, state = super()._to_artifact()
+        parts, budget = self._budget_state()
+        if self.cells_ is not None:
+            tensors["cells.centres"] = self.cells_.centres
+        return {**tensors, **parts}, state if budget is None else {**state, "budget": budget}
+
+    @classmethod
+    def _from_artifact(cls, tensors: dict[str, Array], state: Json) -> Self:
+        new = super()._from_artifact(tensors, state)
+        new._restore_budget(tensors, state.get("budget"))
+        if new.channel_ is not None and len(new.channel_.mean) != new.n_features_in_:
+            raise MuteError("its channel does not fit its flow")
+        centres = tensors.get("cells.centres")
+        new.cells_ = None if centres is None else Cells(centres)
+        if centres is not None and (centres.ndim != 2 or centres.shape[1] != new.n_features_in_ or not len(centres)):
+            raise MuteError("its cells do not fit its flow")
+        return new
+
     def _check_restored(self) -> None:
         self.n_iterations_ = self.flow_.n_layers
+
+
+def _whole(X: RowsLike, setting: str) -> RowsLike:
+    """Rows that are all in memory, for a setting that needs them so."""
+    if hasattr(X, "row_blocks"):
+        return X.to_numpy()
+    if come_in_blocks(X):
+        raise MuteError(f"{setting} needs all rows in memory; give an array, or fit without {setting}")
+    return X

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 
 __all__ = [
+    "BudgetNotMet",
     "ColumnsLeftOut",
     "MuteError",
     "WeakResultWarning",
@@ -20,6 +21,14 @@ __all__ = [
 
 class MuteError(ValueError):
     """Input, file or setting that cannot be used; the message says what was given and what to do."""
+
+
+class BudgetNotMet(MuteError):  # noqa: N818 - it is the outcome of a search, and reads as one
+    """No setting keeps the leak budget; `best` has the best that was found, or is empty if nothing was tried."""
+
+    def __init__(self, message: str, best: dict[str, object] | None = None) -> None:
+        super().__init__(message)
+        self.best = best or {}
 
 
 class WeakResultWarning(UserWarning):

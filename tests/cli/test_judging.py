@@ -1,4 +1,4 @@
-"""`mute audit` and `mute compare`, run as a user runs them."""
+"""`mute audit`, `mute compare` and `mute frontier`, run as a user runs them."""
 
 import json
 from pathlib import Path
@@ -9,6 +9,8 @@ import pytest
 from mute import MUtE
 
 QUICK = ("--adversaries", "logistic,quadratic")
+# 1,200 unseen rows: an interval of three points on either side.
+ROOMY = ("--max-leak", "0.1")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,7 @@ def test_audit_writes_a_report_and_exits_with_its_verdict(cli, folder, tmp_path)
     code, text, _ = cli(
         "audit", folder / "model.safetensors", folder / "x_new.npy", "--concept", folder / "z_new.npy",
         "--task", folder / "y_new.npy", "--fit-rows", folder / "x_fit.npy", "--fit-concept", folder / "z_fit.npy",
-        "-o", out, *QUICK,
+        "-o", out, *QUICK, *ROOMY,
     )  # fmt: skip
     report = json.loads(out.read_text())
     assert code == 0 and report["decision"]["name"] == "erased"
@@ -54,7 +56,8 @@ def test_audit_writes_a_report_and_exits_with_its_verdict(cli, folder, tmp_path)
 def test_rows_erased_elsewhere(cli, folder, tmp_path, suffix, start) -> None:
     out = tmp_path / f"audit.{suffix}"
     code, _, _ = cli(
-        "audit", folder / "q_new.npy", folder / "x_new.npy", "--concept", folder / "z_new.npy", "-o", out, *QUICK
+        "audit", folder / "q_new.npy", folder / "x_new.npy", "--concept", folder / "z_new.npy", "-o", out,
+        *QUICK, *ROOMY,
     )  # fmt: skip
     assert code == 0
     assert out.read_text().lower().startswith(start.lower())
@@ -78,7 +81,17 @@ def test_a_leak_is_followed_by_what_to_try_with_the_users_files(cli, folder, tmp
 def test_max_leak_decides(cli, folder, tmp_path) -> None:
     """The rows themselves leak 50 points: tolerated, they pass."""
     words = ("audit", folder / "x_new.npy", folder / "x_new.npy", "--concept", folder / "z_new.npy")
-    assert cli(*words, "-o", tmp_path / "a.md", "--max-leak", "0.5", *QUICK)[0] == 0
+    assert cli(*words, "-o", tmp_path / "a.md", "--max-leak", "0.55", *QUICK)[0] == 0
+
+
+def test_too_few_rows_to_say_is_exit_code_5(cli, folder, tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "x.npy", rng.normal(size=(200, 3)))
+    (tmp_path / "z.txt").write_text("a\nb\n" * 100)
+    words = ("audit", tmp_path / "x.npy", tmp_path / "x.npy", "--concept", tmp_path / "z.txt", "-o", tmp_path / "a.md")
+    code, text, _ = cli(*words, *QUICK)
+    assert code == 5 and text.startswith("too few rows to say\n")
+    assert "5 too few rows to say" in cli("audit", "--help")[1]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +193,84 @@ def test_audit_of_a_folder_says_what_it_says_of_the_array(cli, folder, tmp_path)
     reports = []
     for rows, labels in (("data", "data:kind"), ("data/*/*.parquet:embedding", "data:kind"), ("x.npy", "z.npy")):
         words = ("audit", folder / "model.safetensors", tmp_path / rows, "--concept", tmp_path / labels)
-        assert cli(*words, "-o", tmp_path / "a.json", *QUICK)[0] == 0
+        assert cli(*words, "-o", tmp_path / "a.json", *QUICK, *ROOMY)[0] == 0
         reports.append(json.loads((tmp_path / "a.json").read_text()))
         del reports[-1]["about"]["seconds"], reports[-1]["about"]["files"]
     assert reports[0] == reports[1] == reports[2]
+
+
+def test_groups_are_a_column_of_labels(cli, tmp_path) -> None:
+    """Each row stands three times, and the class belongs to the source alone."""
+    rng = np.random.default_rng(0)
+    source = np.arange(900) // 3
+    np.save(tmp_path / "x.npy", rng.normal(size=(300, 30))[source])
+    z = rng.integers(2, size=300)[source]
+    table = tmp_path / "z.csv"
+    table.write_text("kind,doc\n" + "".join(f"{k},d{s}\n" for k, s in zip(z, source, strict=True)))
+    words = ("audit", tmp_path / "x.npy", tmp_path / "x.npy", "--concept", f"{table}:kind", "--overwrite")
+    words = (*words, "-o", tmp_path / "a.json", "--adversaries", "narrow kernel")
+    code, text, err = cli(*words)
+    assert code == 4 and "--groups" in text + err
+    code, text, err = cli(*words, "--groups", f"{table}:doc")
+    assert code == 5 and "copy" not in text + err
+    assert json.loads((tmp_path / "a.json").read_text())["about"]["groups"] == 300
+
+
+@pytest.fixture
+def small_panel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mute.evaluation.frontier.JUDGES", ("logistic", "quadratic"))
+
+
+FRONTIER = ("--families", "noise,components", "--shares", "0.6,0.3", *ROOMY)
+
+
+@pytest.mark.parametrize("suffix", ["html", "md", "json"])
+def test_frontier_of_columns_of_one_file(cli, folder, tmp_path, sabotage, small_panel, suffix) -> None:
+    sabotage("broken", RuntimeError("no such luck"))
+    out, table = tmp_path / f"frontier.{suffix}", folder / "all.csv"
+    words = ("frontier", table, "--concept", "kind", "--task", "task", "--methods", "broken,leace", "-o", out)
+    code, text, _ = cli(*words, *FRONTIER)
+    assert code == 0 and "broken failed: RuntimeError: no such luck" in text and f"wrote {out}" in text
+    assert "leace  lossless" in text and "measured points keep the budget of 10 points" in text
+    assert "5 columns" not in text, "the task is no part of the embedding"
+    (part,) = (tmp_path / "frontier.parts").iterdir()
+    stamp = part.stat().st_mtime_ns
+    assert cli(*words, *FRONTIER, "--max-leak", "0.2")[0] == 0
+    assert part.stat().st_mtime_ns == stamp, "finished methods are not made again"
+    assert cli(*words, *FRONTIER, "--again", "--quiet") == (0, "", "")
+    assert part.stat().st_mtime_ns != stamp
+
+
+def test_frontier_with_groups(cli, folder, tmp_path, small_panel) -> None:
+    (tmp_path / "person.txt").write_text("".join(f"p{i // 2}\n" for i in range(1200)))
+    words = ("frontier", folder / "x_new.npy", "--concept", folder / "z_new.npy", "--methods", "leace", *FRONTIER)
+    assert cli(*words, "--groups", tmp_path / "person.txt", "-o", tmp_path / "f.json")[0] == 0
+    assert json.loads((tmp_path / "f.json").read_text())["frontier"]["groups"] == 600
+
+
+def test_an_interrupted_frontier_says_what_it_keeps(cli, folder, tmp_path, sabotage, small_panel) -> None:
+    sabotage("stopped", KeyboardInterrupt())
+    words = ("frontier", folder / "x_new.npy", "--concept", folder / "z_new.npy", "--methods", "none,stopped")
+    code, _, err = cli(*words, "-o", tmp_path / "f.md", *FRONTIER)
+    assert code == 130 and "1 finished method(s) are kept" in err
+    assert [p.name for p in tmp_path.iterdir()] == ["f.parts"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--families", "wibble"), "families must be some of noise, noise by worth, components, not 'wibble'"),
+        (("--shares", "0.5,1.5"), "each of shares must be a number between 0 and 1, not 1.5"),
+        (("--shares", "half"), "--shares takes numbers separated by commas, such as 0.6,0.3, not 'half'"),
+        (("--max-leak", "0.02"), "a budget of 0.02 needs at least 2,401 rows"),
+        (("-o", "f.pdf"), "give a name ending in .html, .md, .json"),
+        (("-o", "x_new.npy.md"), "is not a report; choose another name, or replace it with --overwrite"),
+    ],
+)
+def test_frontier_bad_input(cli, folder, tmp_path, monkeypatch, words, message) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "x_new.npy.md").write_text("my notes")
+    code, text, err = cli("frontier", "x_new.npy", "--concept", "z_new.npy", "-o", tmp_path / "f.md", *words)
+    assert code == 1 and message in err and text == ""
+    assert err.startswith("mute: ") and err.count("\n") == 1
+    assert not list(tmp_path.iterdir())

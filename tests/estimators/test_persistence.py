@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy as shallow
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -30,6 +31,7 @@ from sklearn.neural_network import MLPClassifier
 
 import mute.estimators.persistence
 import mute.storage.container
+from attack import spend
 from forging import eraser_parts, forge, read, write
 from mute import RBIG, Histogram, MUtE, MuteError, Quantile
 
@@ -264,8 +266,11 @@ def test_the_page_names_what_is_in_a_file(tmp_path: Path) -> None:
     assert documented("entry") == set(metadata)
     assert documented("key") == set(json.loads(metadata["mute"]))
     density().save(path)
-    names = {re.sub(r"\d+", "i", name) for name in (*header, *read(path)[0]) if name != "__metadata__"}
-    assert documented("name") == names
+    names = [*header, *read(path)[0]]
+    for kind in ("mute-budget", "mute-cells"):
+        spend(kind, shallow(fitted()), rows()[0]).save(path)
+        names += read(path)[0]
+    assert documented("name") == {re.sub(r"\d+", "i", name) for name in names if name != "__metadata__"}
 
 
 def test_arrays_are_mapped_and_read_only(tmp_path: Path) -> None:

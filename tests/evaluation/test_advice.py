@@ -9,7 +9,7 @@ import pytest
 
 from mute import MUtE, audit
 from mute.errors import WeakResultWarning
-from mute.evaluation.advice import advice
+from mute.evaluation.advice import advice, want_of_rows
 from mute.evaluation.wording import markdown_of, next_lines
 
 FILES = {"model": "my eraser.safetensors", "x": "people.parquet", "concept": "gender"}
@@ -45,6 +45,9 @@ def made(reads: dict[str, float], **changes: Any) -> dict[str, Any]:
     }
 
 
+BUDGET = "mute fit X_train.npy --concept z_train.npy --max-leak 0.02 -o new.safetensors"
+
+
 def commands(report: dict[str, Any]) -> list[str]:
     return [step.command for cause in advice(report) for step in cause.steps if step.command]
 
@@ -61,6 +64,7 @@ def test_too_few_rows() -> None:
     assert commands(report) == [
         "mute fit X_train.npy --concept z_train.npy --unlabelled X_more.npy -o new.safetensors",
         "mute erase 'my eraser.safetensors' people.parquet --adapt -o erased.parquet",
+        BUDGET,
     ]
     assert "principal components" in cause.steps[2].sentence
     assert "eraser.adapt(" in " ".join(commands(made({"quadratic": 0.2}, training_rows=[2000, 2000])))
@@ -79,7 +83,8 @@ def test_shapes() -> None:
     report = made({"logistic": 0.0, "quadratic": 0.01, "boosting": 0.08}, files=FILES)
     (cause,) = advice(report)
     assert cause.name == "shapes" and "boosting reads 8.0 points" in cause.sentence
-    assert commands(report) == ["mute fit X_train.npy --concept z_train.npy --iterations 24 -o new.safetensors"]
+    more_layers = "mute fit X_train.npy --concept z_train.npy --iterations 24 -o new.safetensors"
+    assert commands(report) == [more_layers, BUDGET]
 
 
 def test_neighbours() -> None:
@@ -96,14 +101,17 @@ def test_a_map_that_does_not_erase() -> None:
     assert commands(report)[0] == "MUtE(random_state=0).fit(X_train, z_train)"
 
 
-def test_the_largest_cause_comes_first_and_there_are_three_steps() -> None:
+def test_the_largest_cause_comes_first_and_there_are_three_steps_and_the_budget() -> None:
     labelled = {"adversary": "kernel", "routed": estimate(0.7), "labelled": estimate(0.66)}
     report = made(
         {"kernel": 0.2, "quadratic": 0.12}, training_rows=[2000, 2000], with_true_labels=labelled, error=0.1
     )  # fmt: skip
     causes = advice(report)
     assert [cause.name for cause in causes] == ["rows", "neighbours", "routes"]
-    assert sum(len(cause.steps) for cause in causes) == 3
+    assert sum(len(cause.steps) for cause in causes) == 3 + 1
+    assert "max_leak=0.02" in (causes[0].steps[-1].command or "")
+    report["about"]["settings"] = {"max_leak": "0.05"}  # the budget is spent already
+    assert sum(len(cause.steps) for cause in advice(report)) == 3
     assert [cause.leak for cause in causes] == sorted((cause.leak for cause in causes), reverse=True)
 
 
@@ -118,6 +126,8 @@ def test_every_output_of_an_audit_has_the_same_advice() -> None:
         eraser.fit(X[fit], z[fit])
     report = audit(eraser, X[~fit], z[~fit], adversaries=["logistic", "quadratic"])
     assert report.verdict != "erased"
+    assert any("Want of rows explains up to" in line and "would halve it" in line for line in report.summary)
+    assert report.to_dict()["want_of_rows"]["rows"] == 200
     cause = report.next[0]
     assert cause.name == "rows"
     named = report.with_files(model="m.safetensors", x="X.npy", concept="z.npy")
@@ -127,3 +137,21 @@ def test_every_output_of_an_audit_has_the_same_advice() -> None:
     assert "What to do next" in markdown_of(report.to_dict())
     pytest.importorskip("plotly")
     assert "mute erase m.safetensors X.npy --adapt" in named.to_html()
+
+
+def test_the_share_that_want_of_rows_explains() -> None:
+    """2,000 rows a class in 100 columns: the closed form says half of the leak, or more than there is."""
+    training = [2000, 2000]
+    expected = want_of_rows(made({"quadratic": 0.9}, training_rows=training)).expected
+    half = want_of_rows(made({"quadratic": 2 * expected}, training_rows=training))
+    assert half.share == pytest.approx(0.5) and half.rows == 2000
+    assert want_of_rows(made({"quadratic": expected / 3}, training_rows=training)).share == 1.0
+    halved = want_of_rows(made({"quadratic": 0.9}, training_rows=[half.rows_to_halve] * 2))
+    assert halved.expected == pytest.approx(expected / 2, rel=0.01) and half.rows_to_halve > 2000
+
+
+def test_want_of_rows_is_said_only_of_class_wise_maps() -> None:
+    report = made({"quadratic": 0.2}, training_rows=[2000, 2000])
+    assert want_of_rows({**report, "routing": None}) is None
+    assert want_of_rows(made({"quadratic": 0.2}, training_rows=None)) is None
+    assert want_of_rows(made({"quadratic": 0.01}, training_rows=[2000, 2000], verdict="erased")) is None

@@ -13,8 +13,8 @@ from fairlearn.metrics import (
 from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score
 
+from mute.adversaries.estimates import Estimate
 from mute.errors import MuteError
-from mute.evaluation.estimates import Estimate
 from mute.evaluation.fairness import Fairness, fairness, paired_p_value, trivial
 
 FIGURES = ("accuracy", "tpr_rms", "demographic_parity", "gap_correlation", "equalised_odds", "worst_group")

@@ -45,7 +45,13 @@ def test_columns_are_matched_by_name(library: str) -> None:
     assert found.utility == expected.utility
     erased = as_frame(library, dict(zip(NAMES, plain.transform(X[~fit]).T, strict=True)))
     elsewhere = mute.audit(erased, as_frame(library, dict(zip(NAMES, X[~fit].T, strict=True))), z[~fit], **QUICK)
-    assert elsewhere.about["eraser"] == "rows erased elsewhere" and elsewhere.leak.value == expected.leak.value
+    assert elsewhere.about["eraser"] == "rows erased elsewhere"
+    reads = [
+        {a.adversary: a.balanced_accuracy.value for a in r.privacy.attacks if a.protocol == "fresh"}
+        for r in (elsewhere, expected)
+    ]
+    del reads[1]["informed"]  # rows erased elsewhere come without a model
+    assert reads[0] == reads[1]
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])

@@ -19,13 +19,13 @@ import pytest
 
 from mute import MuteError
 from mute.evaluation import figures
-from mute.evaluation.page import audit_page, compare_page, require_libraries
+from mute.evaluation.page import audit_page, compare_page, frontier_page, require_libraries
 from mute.evaluation.wording import comparison_table, markdown_of, measurement_notes, summary_of
 
 pytest.importorskip("plotly")
 pytest.importorskip("jinja2")
 
-ADVERSARIES = ("logistic", "quadratic", "neighbours", "kernel", "boosting", "network", "wide network")
+ADVERSARIES = ("logistic", "quadratic", "neighbours", "kernel", "narrow kernel", "boosting", "network", "wide network")
 NASTY = "<script>alert(1)</script>"
 LABELS = ("nurse", "surgeon", "teacher", "professor", "journalist")
 
@@ -40,6 +40,7 @@ def made_report(n_classes: int = 2, labels: tuple[str, ...] = LABELS) -> dict[st
     classes = ["female", "male", "not given"][:n_classes]
     chance = 1 / n_classes
     reads = {"before": 0.93 - chance, "paper": 0.004, "fresh": 0.014}
+    pair = {"first": 0, "second": 1, "accuracy": estimate(0.57)} if n_classes > 2 else None
     attacks = [
         {
             "adversary": name,
@@ -49,6 +50,7 @@ def made_report(n_classes: int = 2, labels: tuple[str, ...] = LABELS) -> dict[st
             "auc": estimate(0.5 + above * (0.6 + i / 50)),
             "information": estimate(above * (0.7 + i / 30)),
             "recall": [chance + above] * n_classes,
+            "worst_pair": pair,
         }
         for protocol, above in (("fresh", reads["fresh"]), ("before", reads["before"]), ("paper", reads["paper"]))
         for i, name in enumerate(ADVERSARIES)
@@ -62,12 +64,15 @@ def made_report(n_classes: int = 2, labels: tuple[str, ...] = LABELS) -> dict[st
         "version": 1,
         "decision": {
             "name": "erased",
-            "leak": {**estimate(0.014), "adversary": "wide network", "p_value": 0.0123},
+            "leak": {**estimate(0.014, 0.004), "adversary": "wide network", "p_value": 0.0123},
             "max_leak": 0.02,
             "kept": {"fresh": 0.03, "paper": 0.01},
+            "rows_to_settle": None,
         },
         "privacy": {
             "attacks": attacks,
+            "tested": 20_000,
+            "worst_pair": pair and {"adversary": "kernel", "classes": classes[:2], "accuracy": pair["accuracy"]},
             "chance": chance,
             "majority": chance + 0.03,
             "entropy": float(np.log2(n_classes)),
@@ -142,6 +147,8 @@ def made_report(n_classes: int = 2, labels: tuple[str, ...] = LABELS) -> dict[st
             "class_counts": [9000, 8000, 3000][:n_classes],
             "rows": 20000,
             "columns": 300,
+            "groups": None,
+            "duplicates": None,
             "learn_rows": 12000,
             "test_rows": 8000,
             "fit_rows": [9000] * n_classes,
@@ -182,6 +189,26 @@ def bare_report(n_classes: int = 2) -> dict[str, Any]:
     report["picture"] = {k: report["picture"][k] for k in ("classes", "before", "after")} | {"counterfactual": None}
     report["about"] |= {"eraser": "rows erased elsewhere", "settings": {}, "layers": None, "fit_rows": None}
     return report
+
+
+def made_frontier(methods: tuple[str, ...] = ("mute", "leace"), task: bool = True) -> dict[str, Any]:
+    """A frontier with made-up numbers: leak and R² fall with the share, and one point of each method is chosen."""
+    families, shares = ["noise", "components"], [0.6, 0.3]
+    rows = [
+        {
+            "method": method, "family": family, "share": share, "leak": estimate(0.08 * share + 0.01 * i, 0.01),
+            "adversary": "kernel", "r2": 0.9 * share, "task_accuracy": estimate(0.5 + 0.3 * share) if task else None,
+            "within": share < 0.5, "chosen": (family, share) == ("noise", 0.3),
+        }
+        for i, method in enumerate(methods)
+        for family, share in [("lossless", 1.0), *((f, s) for f in families for s in shares)]
+    ]  # fmt: skip
+    about = {
+        "max_leak": 0.05, "chance": 0.5, "classes": ["f", "m"], "rows": 4000, "columns": 20, "families": families,
+        "shares": shares, "panel": list(ADVERSARIES), "groups": None, "random_state": 0, "mute": "0.1.0",
+        "task_labels": ["a", "b"] if task else None, "commonest": 0.55 if task else None,
+    }  # fmt: skip
+    return {"frontier": about, "rows": rows, "failures": {}}
 
 
 @pytest.fixture(params=[2, 3])
@@ -299,6 +326,38 @@ def test_comparison_plane(report: dict[str, Any]) -> None:
     figure = figures.comparison_plane({"mute": report, "other": other})
     assert [values(figure, name)["x"] for name in ("mute", "other")] == [[0.9], [0.97]]
     assert figures.comparison_plane({}) is None
+
+
+@pytest.mark.parametrize(("make", "across"), [(figures.frontier_plane, "r2"), (figures.frontier_task, "task_accuracy")])
+def test_frontier_figures(make: Callable[..., Any], across: str) -> None:
+    """Every point is drawn once for its family, with its interval; chosen points have rings, the budget is shaded."""
+    found = made_frontier()
+    drawn = json.loads(make(found).to_json())
+    lines = [t for t in drawn["data"] if t["mode"] == "lines+markers"]
+    assert [t["name"] for t in lines] == ["mute", "mute", "leace", "leace"]
+    assert [t["line"]["color"] for t in lines] == [c for c in figures.PALETTE[:2] for _ in "nc"], "a colour a method"
+    for trace, family in zip(lines, found["frontier"]["families"] * 2, strict=True):
+        kinds = ("lossless", family)
+        mine = [row for row in found["rows"] if row["method"] == trace["name"] and row["family"] in kinds]
+        values = [row[across] for row in mine]
+        assert trace["x"] == [v["value"] if isinstance(v, dict) else v for v in values]
+        assert trace["y"] == [row["leak"]["value"] for row in mine]
+        np.testing.assert_allclose(np.add(trace["y"], trace["error_y"]["array"]), [row["leak"]["high"] for row in mine])
+        assert ("error_x" in trace) == (across == "task_accuracy")
+        assert trace["marker"]["symbol"][0] == "star" and len(set(trace["marker"]["symbol"][1:])) == 1
+    symbols = {t["marker"]["symbol"][1] for t in lines}
+    assert len(symbols) == 2, "a marker a family"
+    rings = next(t for t in drawn["data"] if t["name"].startswith("chosen"))
+    assert rings["y"] == [row["leak"]["value"] for row in found["rows"] if row["chosen"]]
+    zone = next(s for s in drawn["layout"]["shapes"] if s["type"] == "rect")
+    assert zone["y1"] == 0.05 and zone["y0"] < 0
+    assert make({**found, "rows": []}) is None
+
+
+def test_frontier_without_a_task_has_one_figure() -> None:
+    found = made_frontier(task=False)
+    assert figures.frontier_task(found) is None
+    assert frontier_page(found).count('<div id="plot-') == 1
 
 
 def test_rate_gaps(report: dict[str, Any]) -> None:
@@ -444,7 +503,7 @@ def test_the_strongest_adversary_comes_first_everywhere(report: dict[str, Any]) 
     assert table.head[2:4] == ("strongest adversary", "it reads, unseen rows") and table.rows[0][2] == strongest
 
 
-@pytest.mark.parametrize("name", ["erased", "leaks", "not erased"])
+@pytest.mark.parametrize("name", ["erased", "leaks", "not erased", "too few rows to say"])
 def test_the_words_of_the_project(report: dict[str, Any], name: str) -> None:
     report["decision"]["name"] = name
     report["about"]["oracle"] = True
@@ -453,6 +512,20 @@ def test_the_words_of_the_project(report: dict[str, Any], name: str) -> None:
     said += [json.dumps(json.loads(figure.to_json())) for figure in map(figures.adversary_bars, [report])]
     for words in ("rows of the fit", "fit's rows", "rows at hand", " told ", "guessing"):
         assert not [text for text in said if words in text]
+
+
+def test_frontier_page() -> None:
+    found = made_frontier(("mute", NASTY))
+    found["failures"] = {"inlp": f"{NASTY} ran out of memory"}
+    page = frontier_page(found)
+    read = Reader(page)
+    assert not read.open and not read.loads and NASTY not in page and read.scripts == 2
+    assert page.count('<div id="plot-') == 2 and page.count("<tr>") == 1 + len(found["rows"])
+    assert read.text.startswith("Frontier of leak and R²")
+    assert "mute: 2 of 5 measured points keep the budget of 5 points. The one with the largest R²" in read.text
+    assert "noise with share 0.3, leaves R² 0.27" in read.text
+    assert "1 could not be measured: inlp." in read.text and "ran out of memory" in read.text
+    assert "None" not in read.text
 
 
 def test_compare_page_where_everything_failed() -> None:
@@ -512,10 +585,12 @@ def browser(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
-@pytest.mark.parametrize("kind", ["audit", "bare audit", "comparison"])
+@pytest.mark.parametrize("kind", ["audit", "bare audit", "comparison", "frontier"])
 def test_in_a_browser(kind: str, browser: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     if kind == "comparison":
         page, plots = compare_page({"mute": made_report(), NASTY: made_report()}, {"inlp": "failed"}), 1
+    elif kind == "frontier":
+        page, plots = frontier_page(made_frontier()), 2
     else:
         page, plots = (audit_page(made_report(3)), 8) if kind == "audit" else (audit_page(bare_report()), 5)
     shown = browser(page.replace("<title>", PROBE + "<title>", 1), "--dump-dom")

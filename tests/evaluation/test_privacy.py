@@ -6,16 +6,15 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
+from mute.adversaries.estimates import bootstrap
+from mute.adversaries.panel import PANEL, Features, attack, panel_of
+from mute.adversaries.scoring import null_of_the_strongest, score
 from mute.errors import MuteError
-from mute.evaluation.adversaries import PANEL, Features, attack, panel_of
-from mute.evaluation.estimates import bootstrap
 from mute.evaluation.privacy import (
     information_bound,
     leak_by_rows,
     mmd,
-    null_of_the_strongest,
     online_code,
-    score,
 )
 
 
@@ -124,7 +123,7 @@ def test_no_row_is_coded_twice() -> None:
         def predict_proba(self, X: NDArray) -> NDArray:
             return np.full((len(X), 2), 0.5)
 
-    from mute.evaluation.adversaries import Adversary
+    from mute.adversaries.panel import Adversary
 
     rng = np.random.default_rng(0)
     X, z = rng.normal(size=(1000, 2)), rng.integers(2, size=1000)

@@ -9,7 +9,7 @@ from scipy.stats import kstest
 
 from laws import draw
 from mute import MUtE
-from mute.evaluation.adversaries import ShrunkQuadratic
+from mute.adversaries.panel import ShrunkQuadratic
 from mute.flow.covariances import class_covariances
 from mute.flow.fitting import FlowFitter
 from mute.flow.marginals import Quantile, gaussian_of

@@ -13,7 +13,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 
 from laws import draw
 from mute import MUtE
-from mute.evaluation.adversaries import CODER, PANEL, attack
+from mute.adversaries.panel import CODER, PANEL, attack
 from mute.evaluation.augmentation import CounterfactualAugmentation
 from mute.evaluation.utility import paper_mse
 from mute.flow import routing

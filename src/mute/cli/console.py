@@ -71,6 +71,14 @@ Ids = Annotated[
     typer.Option("--id", metavar="NAME", help="Column that is not part of the embedding; repeatable."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be read, and as what; then stop.")]
+Groups = Annotated[
+    str | None,
+    typer.Option("--groups", help="Source of each row (a document, a person): rows of one are never parted by a cut."),
+]
+Secret = Annotated[
+    Path | None,
+    typer.Option("--secret", help="File with the key of the noise of a leak budget, which the model does not contain."),
+]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace a file of another kind at the output; never an input.")
 ]
@@ -241,11 +249,11 @@ def parse_settings(pairs: list[str] | None) -> Json:
     return settings
 
 
-def load_eraser(model: Path, threads: int | None = None) -> Method:
+def load_eraser(model: Path, threads: int | None = None, secret: Path | None = None) -> Method:
     """The eraser of a model file."""
     import mute
 
-    eraser = mute.load(model)
+    eraser = mute.load(model, secret=read_secret(secret))
     if not hasattr(eraser, "needs_concept"):
         raise MuteError(f"{model} is a {type(eraser).__name__}, not an eraser; give a model written by `mute fit`")
     if hasattr(eraser, "n_threads"):
@@ -392,6 +400,34 @@ def print_summary(out: Console, eraser: Method) -> None:
     print_table(out, ["class", "rows", "routed elsewhere", "mean margin"][: len(cells[0])], cells)
     if eraser.needs_concept:
         out.print("no router: the model requires labels to erase")
+
+
+def print_budget(out: Console, eraser: Method) -> None:
+    """Print what a leak budget was spent on; nothing for models without one."""
+    spent = getattr(eraser, "budget_", None)
+    if spent is None:
+        return
+    leak, points = eraser.leak_, f"{spent['max_leak'] * 100:g} points"
+    if eraser.channel_ is None:
+        out.print(f"the eraser alone keeps the budget of {points}, so nothing more is lost")
+    else:
+        out.print(f"{spent['family']} keeps {spent['share']:.0%} of what the erased rows are worth (budget: {points})")
+    out.print(
+        f"on folds of the training rows the strongest adversary, {spent['adversary']}, reads {leak.value * 100:.1f} "
+        f"points above chance ({leak.low * 100:.1f} to {leak.high * 100:.1f}); R² {eraser.r2_:.2f} is kept"
+    )
+
+
+def read_secret(path: Path | None) -> bytes | None:
+    """The bytes of a file with a secret."""
+    if path is None:
+        return None
+    try:
+        return path.read_bytes().strip()
+    except OSError as error:
+        raise MuteError(
+            f"cannot read the secret {path}: {error.strerror or error}; give the file of the fit"
+        ) from error
 
 
 def print_fidelity(out: Console, copy: Method) -> None:

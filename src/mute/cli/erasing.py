@@ -43,6 +43,7 @@ def erase(
     adapt: Annotated[
         bool, typer.Option("--adapt", help="Adapt the eraser to these rows first. All rows are read into memory.")
     ] = False,
+    secret: console.Secret = None,
     dry_run: console.DryRun = False,
     overwrite: console.Overwrite = False,
     threads: console.Threads = None,
@@ -53,7 +54,7 @@ def erase(
     The output is the input table with its embedding replaced. The column of the concept is left out: published beside
     the erased rows, it would defeat the erasure.
     """
-    eraser = console.load_eraser(model, threads)
+    eraser = console.load_eraser(model, threads, secret)
     if adapt and not hasattr(eraser, "adapt"):
         raise MuteError(f"--adapt is for MUtE, not for {type(eraser).__name__}; leave it out")
     table = _Table(model, eraser, x, [concept], output, columns, only_embedding, keep_concept, overwrite, quiet)

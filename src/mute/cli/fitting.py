@@ -13,9 +13,12 @@ import typer
 
 from mute.cli import console
 from mute.errors import MuteError
-from mute.typing import Json
+from mute.typing import Json, Method
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from mute.tables import Matrix
 
 __all__ = ["commands"]
@@ -69,6 +72,18 @@ def fit(
     keep_norm: Annotated[
         bool, typer.Option("--keep-norm", help="mute: a counterfactual gets the norm of its source row.")
     ] = False,
+    max_leak: Annotated[
+        float | None,
+        typer.Option(
+            help="Leak budget, such as 0.03: noise after the eraser, as little as keeps the strongest adversary on "
+            "unseen rows within it. Any method."
+        ),
+    ] = None,
+    cells: Annotated[
+        int | None, typer.Option(help="mute: publish the centre of a row's cell, one of so many (see mute certify).")
+    ] = None,
+    groups: console.Groups = None,
+    secret: console.Secret = None,
     seed: console.Seed = 0,
     scratch: Annotated[
         Path | None, typer.Option(help="mute: folder for a copy of rows that exceed the memory.")
@@ -91,12 +106,19 @@ def fit(
     from threadpoolctl import threadpool_limits
 
     from mute.eraser import MUtE
+    from mute.estimators.conditional import Conditional
     from mute.estimators.registry import make, method_of
     from mute.flow.checkpoints import Checkpoint
     from mute.rows.validation import LabelEncoder, check_classes, label_array, set_names
     from mute.tables import open_matrix, split_spec
 
-    console.check_output(output, "a model", [".safetensors"], [x, concept, task, unlabelled], overwrite)
+    console.check_output(
+        output,
+        "a model",
+        [".safetensors"],
+        [x, concept, task, unlabelled, groups, str(secret or "") or None],
+        overwrite,
+    )
     if iterations not in (None, "auto") and not str(iterations).isdecimal():
         raise MuteError(f"--iterations must be auto or a whole number, not {iterations!r}")
     given: Json = {
@@ -106,6 +128,7 @@ def fit(
         "shrinkage": shrinkage,
         "rotation": rotation,
         "keep_norm": keep_norm or None,
+        "cells": cells,
         "scratch": scratch,
         "resume": resume,
     }
@@ -116,16 +139,21 @@ def fit(
         raise MuteError("the method none leaves the rows as they are: there is nothing to fit")
     if method_of(method).task and task is None:
         raise MuteError(f"the method {method} learns from the labels of a task; give --task FILE:COLUMN")
-    eraser = make(method, **settings)
+    if max_leak is None and (groups is not None or secret is not None):
+        raise MuteError("--groups and --secret belong to a leak budget; give --max-leak too, or leave them out")
+    eraser = _with_budget(make(method, **settings), max_leak, seed)
     taken = signature(eraser.fit).parameters
-    if task is not None and "task" not in taken:
+    inner: Method = getattr(eraser, "eraser", eraser)
+    if task is not None and "task" not in signature(inner.fit).parameters:
         raise MuteError(f"the method {method} does not use the labels of a task; leave --task out")
     if unlabelled is not None and "unlabelled" not in taken:
         raise MuteError(f"the method {method} does not learn from rows without labels; leave --unlabelled out")
     if hasattr(eraser, "n_threads"):
         eraser.set_params(n_threads=threads)
-    matrix, labels, tasks = console.open_rows(x, concept, task, columns=columns, ids=ids)
+    matrix, labels, tasks, sources = console.open_rows(x, concept, task, groups, columns=columns, ids=ids)
     more = {} if task is None else {"task": tasks}
+    if max_leak is not None:
+        more |= {"groups": sources, "secret": console.read_secret(secret)}
     others = [] if unlabelled is None else [open_matrix(unlabelled, names=matrix.columns)]
     if others:
         more["unlabelled"] = others[0].to_numpy()
@@ -136,6 +164,8 @@ def fit(
         check_classes(encoder, np.bincount(codes))
         if labels.dtype.kind == "f":
             out.print(f"note: the concept has {len(encoder)} different decimal numbers, each of which is a class")
+        if isinstance(inner, Conditional):
+            out.print(_leak_to_expect(np.bincount(codes), matrix.shape[1]))
     if dry_run:
         out.print(f"{matrix.shape[0]:,} rows would be fitted; nothing was fitted or written")
         return
@@ -158,9 +188,33 @@ def fit(
     if resume is not None:
         Checkpoint.remove(resume)
     layers = f" of {eraser.n_iterations_} layers" if method_of(method).kind == "MUtE" else ""
-    out.print(f"fitted {type(eraser).__name__}{layers} in {console.clock(time.perf_counter() - start)}")
+    out.print(f"fitted {type(inner).__name__}{layers} in {console.clock(time.perf_counter() - start)}")
     console.print_summary(out, eraser)
+    console.print_budget(out, eraser)
     console.wrote(out, output)
+
+
+def _with_budget(eraser: Method, max_leak: float | None, seed: int) -> Method:
+    """The eraser with its leak budget: MUtE has its own, other methods are wrapped."""
+    if max_leak is None:
+        return eraser
+    if "max_leak" in eraser.get_params(deep=False):
+        return eraser.set_params(max_leak=max_leak)
+    from mute.budget.budgeted import Budgeted
+
+    return Budgeted(eraser, max_leak, random_state=seed)
+
+
+def _leak_to_expect(counts: NDArray[np.int64], columns: int) -> str:
+    """What class-wise maps from so few rows can leak, in one line."""
+    from mute.adversaries.expected import expected_accuracy, harmonic_mean
+
+    rows = harmonic_mean(counts.tolist())
+    leak = expected_accuracy(columns, rows, rows, len(counts)) - 1 / len(counts)
+    return (
+        f"from {rows:,.0f} rows a class in {columns:,} columns, class-wise maps can leak up to {leak * 100:.1f} points "
+        "to an adversary with as many unseen rows"
+    )
 
 
 @contextmanager
@@ -223,6 +277,7 @@ def inspect(
     for name, value in about["provenance"].items():
         out.print(f"  {name}: {value}")
     console.print_summary(out, eraser)
+    console.print_budget(out, eraser)
     console.print_fidelity(out, eraser)
     diagnostics = getattr(eraser, "diagnostics_", None)
     if layers and diagnostics is not None:

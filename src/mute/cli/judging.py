@@ -1,8 +1,9 @@
-"""The commands that judge: audit and compare."""
+"""The commands that judge: audit, compare and frontier."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,27 +17,31 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mute.evaluation.compare import Comparison
+    from mute.evaluation.frontier import Frontier
     from mute.evaluation.report import Report
 
 __all__ = ["EXIT_CODES", "commands", "print_next", "print_verdict"]
 
 commands = typer.Typer()
 
-EXIT_CODES = {"erased": 0, "leaks": 3, "not erased": 4}
-_STYLES = {"erased": "bold green", "leaks": "bold yellow", "not erased": "bold red"}
+EXIT_CODES = {"erased": 0, "leaks": 3, "not erased": 4, "too few rows to say": 5}
+_STYLES = {
+    "erased": "bold green", "leaks": "bold yellow", "not erased": "bold red", "too few rows to say": "bold cyan",
+}  # fmt: skip
 _WRITERS = {".html": "to_html", ".md": "to_markdown", ".json": "to_json"}
 
 TaskLabels = Annotated[str | None, typer.Option("--task", help="Labels of a task, to judge its accuracy and fairness.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Report to write: .html, .md or .json.")]
 MaxLeak = Annotated[
     float,
-    typer.Option(min=0.0, max=1.0, help="Budget: tolerated balanced accuracy above chance."),
+    typer.Option(min=0.0, max=1.0, help="Budget: the interval of the leak above chance must end within it."),
 ]
 Adversaries = Annotated[str, typer.Option(help="all, or names separated by commas.")]
+Again = Annotated[bool, typer.Option("--again", help="Ignore the finished methods of an earlier run.")]
 MostRows = Annotated[int, typer.Option(min=100, help="Maximum number of rows, drawn at random.")]
 
 
-@commands.command(epilog=f"Exit code: 0 erased, 3 leaks, 4 not erased. {console.INPUTS}")
+@commands.command(epilog=f"Exit code: 0 erased, 3 leaks, 4 not erased, 5 too few rows to say. {console.INPUTS}")
 def audit(
     model: Annotated[str, typer.Argument(help="Model written by `mute fit`, or a matrix of rows erased elsewhere.")],
     x: console.Rows,
@@ -51,9 +56,11 @@ def audit(
         str | None, typer.Option(help="The training rows after erasure; required if rows were erased elsewhere.")
     ] = None,
     oracle: Annotated[bool, typer.Option("--oracle", help="Erase with true labels in place of the router.")] = False,
+    groups: console.Groups = None,
     adversaries: Adversaries = "all",
     max_leak: MaxLeak = 0.02,
     most_rows: MostRows = 20_000,
+    secret: console.Secret = None,
     seed: console.Seed = 0,
     overwrite: console.Overwrite = False,
     quiet: console.Quiet = False,
@@ -64,7 +71,7 @@ def audit(
     from mute.tables import open_matrix
     from mute.tables.table import TableMatrix
 
-    write = _writer(output, [model, x, concept, task, fit_rows, fit_concept, fit_erased], overwrite)
+    write = _writer(output, [model, x, concept, task, groups, fit_rows, fit_concept, fit_erased], overwrite)
     if (fit_rows is None) != (fit_concept is None):
         raise MuteError("--fit-rows and --fit-concept go together; give the training rows and their labels")
     elsewhere = not model.endswith(".safetensors")
@@ -72,11 +79,13 @@ def audit(
         subject = open_matrix(model)
         names = subject.columns
     else:
-        eraser = mute.load(Path(model))
+        eraser = mute.load(Path(model), secret=console.read_secret(secret))
         subject, names = eraser.nameless(), console.names_of(eraser)
     if elsewhere and fit_rows is not None and fit_erased is None:
         raise MuteError("--fit-rows of rows erased elsewhere need --fit-erased; give the erased training rows")
-    matrix, labels, tasks = console.open_rows(x, concept, task, columns=columns, ids=ids, names=names)
+    matrix, labels, tasks, sources = console.open_rows(
+        x, concept, task, groups, columns=columns, ids=ids, names=names
+    )  # fmt: skip
     seen: tuple | None = None
     if fit_rows is not None:
         seen = console.open_rows(fit_rows, fit_concept, ids=ids, names=names)
@@ -87,7 +96,7 @@ def audit(
     with console.warnings_shown(out), console.progress_bar(quiet, "reading") as report:
         found = judge(
             subject, matrix, labels, task=tasks, fit_rows=seen, oracle=oracle or None, progress=report,
-            random_state=seed, **_panel(adversaries, max_leak, most_rows),
+            groups=sources, random_state=seed, **_panel(adversaries, max_leak, most_rows),
         )  # fmt: skip
     for read in (matrix, *([subject] if elsewhere else []), *((seen[0], *seen[2:]) if seen else ())):
         read.check_unchanged()
@@ -108,11 +117,12 @@ def compare(
     ids: console.Ids = None,
     methods: Annotated[str, typer.Option(help="all, or names separated by commas; see `mute methods`.")] = "all",
     fit_share: Annotated[float, typer.Option(help="Share of training rows; the other rows judge.")] = 0.5,
+    groups: console.Groups = None,
     adversaries: Adversaries = "all",
     max_leak: MaxLeak = 0.02,
     most_rows: MostRows = 20_000,
     seed: console.Seed = 0,
-    again: Annotated[bool, typer.Option("--again", help="Ignore the finished methods of an earlier run.")] = False,
+    again: Again = False,
     overwrite: console.Overwrite = False,
     quiet: console.Quiet = False,
 ) -> None:
@@ -123,29 +133,75 @@ def compare(
     from mute.evaluation.compare import compare as judge
     from mute.tables.table import TableMatrix
 
-    write = _writer(output, [x, concept, task], overwrite)
-    matrix, labels, tasks = console.open_rows(x, concept, task, columns=columns, ids=ids)
-    folder = output.with_name(f"{output.stem}.parts")
-    if again:
-        for part in folder.glob("*.json"):
-            part.unlink()
+    write = _writer(output, [x, concept, task, groups], overwrite)
+    matrix, labels, tasks, sources = console.open_rows(x, concept, task, groups, columns=columns, ids=ids)
+    folder = _parts(output, again)
     out = console.output(quiet)
     if isinstance(matrix, TableMatrix):
         out.print(console.what_is_read(matrix, x, concept, labels))
     with (
-        console.resumable(folder, what=lambda: f"{len(list(folder.glob('*.json')))} finished method(s)"),
+        _resumable(folder),
         console.warnings_shown(out),
         console.progress_bar(quiet, "reading") as report,
     ):
         found = judge(
             matrix, labels, task=tasks, methods=methods, fit_share=fit_share, folder=folder, progress=report,
-            random_state=seed, **_panel(adversaries, max_leak, most_rows),
+            groups=sources, random_state=seed, **_panel(adversaries, max_leak, most_rows),
         )  # fmt: skip
     matrix.check_unchanged()
     _print_comparison(out, found)
     if not found.reports:
-        name, error = next(iter(found.failures.items()))
-        raise MuteError(f"every method failed, and nothing was written; the first, {name}: {error}")
+        raise _all_failed(found.failures)
+    write(found)
+    console.wrote(out, output)
+
+
+@commands.command(epilog=console.INPUTS)
+def frontier(
+    x: console.Rows,
+    concept: console.Concept,
+    output: Output,
+    task: Annotated[str | None, typer.Option("--task", help="Labels of a task, to measure its accuracy.")] = None,
+    columns: console.Columns = None,
+    ids: console.Ids = None,
+    methods: Annotated[str, typer.Option(help="all, or names separated by commas; see `mute methods`.")] = "mute",
+    families: Annotated[
+        str, typer.Option(help="noise, noise by worth, components; names separated by commas.", show_default="all")
+    ] = "all",
+    shares: Annotated[
+        str, typer.Option(help="Shares of the erased rows' worth to keep, between 0 and 1, separated by commas.")
+    ] = "0.9,0.75,0.6,0.45,0.3,0.2,0.1",
+    max_leak: MaxLeak = 0.03,
+    groups: console.Groups = None,
+    seed: console.Seed = 0,
+    again: Again = False,
+    overwrite: console.Overwrite = False,
+    quiet: console.Quiet = False,
+) -> None:
+    """Draw leak against what is kept: mute frontier X.npy --concept z.csv:gender -o frontier.html
+
+    Finished methods are kept in a folder beside the report; the same command continues an interrupted run.
+    """
+    from mute.budget.channel import FAMILIES
+    from mute.evaluation.frontier import frontier as measure
+    from mute.tables.table import TableMatrix
+
+    write = _writer(output, [x, concept, task, groups], overwrite)
+    kept = _numbers("--shares", shares)
+    matrix, labels, tasks, units = console.open_rows(x, concept, task, groups, columns=columns, ids=ids)
+    folder = _parts(output, again)
+    out = console.output(quiet)
+    if isinstance(matrix, TableMatrix):
+        out.print(console.what_is_read(matrix, x, concept, labels))
+    with _resumable(folder), console.warnings_shown(out), console.progress_bar(quiet, "reading") as report:
+        found = measure(
+            matrix, labels, task=tasks, methods=methods, families=list(FAMILIES) if families == "all" else families,
+            shares=kept, max_leak=max_leak, groups=units, random_state=seed, progress=report, folder=folder,
+        )  # fmt: skip
+    matrix.check_unchanged()
+    _print_frontier(out, found)
+    if not found.points:
+        raise _all_failed(found.failures)
     write(found)
     console.wrote(out, output)
 
@@ -171,6 +227,31 @@ def _panel(adversaries: str, max_leak: float, most_rows: int) -> Json:
     return {"adversaries": names, "max_leak": max_leak, "most_rows": most_rows}
 
 
+def _parts(output: Path, again: bool) -> Path:
+    """The folder of finished methods beside a report, emptied to begin `again`."""
+    folder = output.with_name(f"{output.stem}.parts")
+    if again:
+        for part in folder.glob("*.json"):
+            part.unlink()
+    return folder
+
+
+def _resumable(folder: Path) -> AbstractContextManager[None]:
+    return console.resumable(folder, what=lambda: f"{len(list(folder.glob('*.json')))} finished method(s)")
+
+
+def _all_failed(failures: dict[str, str]) -> MuteError:
+    name, error = next(iter(failures.items()))
+    return MuteError(f"every method failed, and nothing was written; the first, {name}: {error}")
+
+
+def _numbers(option: str, text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise MuteError(f"{option} takes numbers separated by commas, such as 0.6,0.3, not {text!r}") from None
+
+
 def _print_comparison(out: Console, found: Comparison) -> None:
     heads = {
         "method": "method", "verdict": "verdict", "fresh": "unseen", "paper": "paper", "bits_read": "bits", "r2": "R²",
@@ -187,6 +268,28 @@ def _print_comparison(out: Console, found: Comparison) -> None:
     if rows:
         cells = [[cell(name, row[name]) for name in shown] for row in rows]
         console.print_table(out, [heads[name] for name in shown], cells, left=2)
+        out.print("unseen, paper: what the strongest adversary of the panel reads under each protocol")
+    for name, error in found.failures.items():
+        out.print(f"{name} failed: {error}", style="red")
+
+
+def _print_frontier(out: Console, found: Frontier) -> None:
+    """Print the lossless and the chosen point of each method, and what was found in sentences."""
+    rows = [row for row in found.rows() if row["chosen"] or row["share"] >= 1]
+    if rows:
+        heads = ["method", "family", "adversary", "share", "leak", "interval", "R²", "task", "budget"]
+        cells = [
+            [
+                row["method"], row["family"], row["adversary"], f"{row['share']:g}", f"{row['leak']['value']:.3f}",
+                f"{row['leak']['low']:.3f} to {row['leak']['high']:.3f}", f"{row['r2']:.3f}",
+                f"{row['task_accuracy']['value']:.3f}" if row["task_accuracy"] else "-",
+                "chosen" if row["chosen"] else "exceeded",
+            ]
+            for row in rows
+        ]  # fmt: skip
+        console.print_table(out, heads, cells, left=3)
+    for line in found.summary:
+        out.print(f"- {line}")
     for name, error in found.failures.items():
         out.print(f"{name} failed: {error}", style="red")
 

@@ -1,7 +1,7 @@
 """The command line `mute`.
 
 Exit codes: 0 done; 1 an input cannot be used (one line says why); 2 the command is misspelt; 3 and 4 verdicts of an
-audit; 130 interrupted.
+audit; 3 and 5 those of a certificate; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from mute.cli import data, demo, distilling, erasing, fitting, judging, paper, text
+from mute.cli import certifying, data, demo, distilling, erasing, fitting, judging, paper, text
 from mute.cli.console import INTERRUPTED, fail
 from mute.errors import MuteError
 
@@ -28,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (fitting, erasing, judging, distilling, paper, demo, data, text):
+for group in (fitting, erasing, judging, certifying, distilling, paper, demo, data, text):
     app.add_typer(group.commands)
 
 

@@ -225,11 +225,14 @@ class Stored:
         """
         check_parameters(self)
 
+    def set_secret(self, secret: bytes | str) -> None:
+        raise MuteError(f"{type(self).__name__} has no leak budget and no secret; load it without secret=")
+
     def _set_router(self, classifier: Classifier) -> None:
         raise MuteError(f"{type(self).__name__} does not use a router; load it without router=")
 
 
-def load(path: str | os.PathLike[str], *, router: Classifier = None) -> Method:
+def load(path: str | os.PathLike[str], *, router: Classifier = None, secret: bytes | str | None = None) -> Method:
     """Read an estimator that `save` wrote.
 
     Parameters
@@ -237,6 +240,8 @@ def load(path: str | os.PathLike[str], *, router: Classifier = None) -> Method:
     path : str or path-like
     router : fitted classifier, optional
         A router to use in place of the stored one.
+    secret : bytes or str, optional
+        The secret of a fit with a leak budget, if its file does not contain it.
 
     Returns
     -------
@@ -276,12 +281,17 @@ def load(path: str | os.PathLike[str], *, router: Classifier = None) -> Method:
         estimator: Stored = class_of(kind)._from_artifact(tensors, meta["state"])
     if router is not None:
         estimator._set_router(router)
+    if secret is not None:
+        estimator.set_secret(secret)
     return estimator
 
 
 def describe(path: str | os.PathLike[str]) -> Json:
     """The metadata of a file: kind, state, provenance, and the shape of each array."""
     meta, tensors = _read(path)
+    budget = meta["state"].get("budget")
+    if budget and budget.get("secret"):
+        budget["secret"] = "in the file"  # what is shown may be passed on
     shapes = {name: {"shape": list(a.shape), "dtype": a.dtype.name} for name, a in sorted(tensors.items())}
     return {**{k: v for k, v in meta.items() if k != "sha256"}, "arrays": shapes, "bytes": Path(path).stat().st_size}
 

@@ -15,6 +15,7 @@ __all__ = ["HOMES", "METHODS", "Method", "class_of", "make", "method_of"]
 HOMES = {
     "MUtE": "mute.eraser",
     "RBIG": "mute.rbig",
+    "Budgeted": "mute.budget.budgeted",
     "LEACE": "mute.rivals.leace",
     "OracleLEACE": "mute.rivals.leace",
     "FreeFormLEACE": "mute.rivals.leace",

@@ -39,7 +39,7 @@ _FOLDERS = ("scratch", "resume")
 LARGEST, LARGEST_ROW, LARGEST_WEIGHT, LEAST_SCALE = 1e36, 1e18, 1e6, 1e-36
 LARGEST_PLACE, LEAST_STEP, STEEPEST = 1e12, 1e-15, 1e15
 _LARGEST_OF = {
-    **dict.fromkeys(("flow.center", "flow.scale", "center_", "mean_", "means_"), LARGEST_ROW),
+    **dict.fromkeys(("flow.center", "flow.scale", "center_", "mean_", "means_", "cells.centres"), LARGEST_ROW),
     **dict.fromkeys(("flow.rotations", "flow.origin", "flow.step", "flow.values"), LARGEST_PLACE),
 }
 _LEAST_OF = {"flow.scale": LEAST_SCALE, "flow.step": LEAST_STEP}

@@ -5,17 +5,18 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from mute.evaluation.expected import columns_needed, expected_accuracy, harmonic_mean, rows_needed
+from mute.adversaries.expected import columns_needed, expected_accuracy, harmonic_mean, rows_needed
+from mute.evaluation.informed import INFORMED
 from mute.tables import split_spec
 from mute.typing import Json
 
-__all__ = ["Cause", "Step", "advice"]
+__all__ = ["Cause", "Step", "WantOfRows", "advice", "want_of_rows"]
 
 _MOST_STEPS = 3
 # Adversaries by what they can read: class means and covariances, the shapes of class laws, or single near rows.
 _MOMENTS = ("logistic", "quadratic")
 _SHAPES = ("boosting", "network", "wide network")
-_NEAR = ("neighbours", "kernel")
+_NEAR = ("neighbours", "kernel", "narrow kernel")
 # A router that errs less often is no cause.
 _FEW_ERRORS = 0.005
 _TABLES = (".parquet", ".csv", ".tsv")
@@ -39,7 +40,8 @@ class Cause:
     """Why an eraser leaks.
 
     `name` is "rows" (too few training rows), "routes" (wrong routes), "shapes" (too few layers), "neighbours" (near
-    rows keep their class) or "map" (none of these). `leak` is the part of the leak that the figures ascribe to it.
+    rows keep their class), "model" (the model betrays its routes) or "map" (none of these). `leak` is the part of the
+    leak that the figures ascribe to it.
     """
 
     name: str
@@ -48,22 +50,47 @@ class Cause:
     steps: tuple[Step, ...]
 
 
+@dataclass(frozen=True)
+class WantOfRows:
+    """The part of a leak that too few training rows explain, by the closed form in `mute.adversaries.expected`.
+
+    With `rows` training rows a class, class-wise maps can leak `expected`, which is `share` of the measured leak, 1 at
+    most; `rows_to_halve` would leak half of it. All are upper bounds for a method whose classes share estimates.
+    """
+
+    rows: int
+    expected: float
+    share: float
+    rows_to_halve: int | None
+
+
+def want_of_rows(report: Json) -> WantOfRows | None:
+    """What want of rows explains; None without a leak, or where the map does not depend on the class."""
+    figures = _Figures(report)
+    training, columns, classes = figures.training, figures.about["columns"], figures.n_classes
+    if training is None or not figures.by_class or figures.leak <= 0 or report["decision"]["name"] == "erased":
+        return None
+    expected = expected_accuracy(columns, training, figures.learning, classes) - figures.chance
+    halved = rows_needed(columns, figures.learning, expected / 2, classes)
+    return WantOfRows(round(training), expected, min(expected / figures.leak, 1.0), halved)
+
+
 def advice(report: Json) -> list[Cause]:
-    """The causes of a leak, the largest first, with at most three steps in all; none where the concept is erased.
+    """The causes of a leak, the largest first, with at most three steps in all; none where no leak was found.
 
     Parameters
     ----------
     report : dict
         What `Report.to_dict` gives. The files that it names under ``about`` are named in the steps.
     """
-    if report["decision"]["name"] == "erased":
+    if report["decision"]["name"] in ("erased", "too few rows to say"):
         return []
     figures = _Figures(report)
-    found = [cause for judge in (_rows, _routes, _shapes, _neighbours) if (cause := judge(figures)) is not None]
+    found = [cause for judge in (_rows, _routes, _shapes, _neighbours, _model) if (cause := judge(figures)) is not None]
     unexplained = figures.leak - sum(cause.leak for cause in found)
     if not found or unexplained > figures.leak / 2:
         found.append(_map(figures, unexplained))
-    return _with_few_steps(sorted(found, key=lambda cause: -cause.leak))
+    return _with_budget(figures, _with_few_steps(sorted(found, key=lambda cause: -cause.leak)))
 
 
 class _Figures:
@@ -96,6 +123,11 @@ class _Figures:
         """Training rows a class, where they are known."""
         counts = self.about.get("training_rows") or self.about["fit_rows"]
         return harmonic_mean(counts) if counts and min(counts) > 0 else None
+
+    @property
+    def by_class(self) -> bool:
+        """Whether the map of a row depends on its class."""
+        return self.routing is not None or self.about["oracle"]
 
     @property
     def learning(self) -> float:
@@ -150,9 +182,8 @@ def _points(leak: float) -> str:
 def _rows(figures: _Figures) -> Cause | None:
     """The noise of class-wise maps, as far as adversaries of means and covariances read it."""
     training, columns = figures.training, figures.about["columns"]
-    by_class = figures.routing is not None or figures.about["oracle"]
     clean = figures.on_fit_rows is not None and figures.on_fit_rows["value"] - figures.chance <= figures.budget
-    if training is None or not (by_class or clean):
+    if training is None or not (figures.by_class or clean):
         return None
     learning, classes = figures.learning, figures.n_classes
     expected = expected_accuracy(columns, training, learning, classes) - figures.chance
@@ -235,6 +266,18 @@ def _neighbours(figures: _Figures) -> Cause | None:
     return Cause("neighbours", leak, sentence, (figures.adapt(), fewer) if figures.is_mute else (fewer,))
 
 
+def _model(figures: _Figures) -> Cause | None:
+    """What only an adversary reads who holds the model."""
+    others = {name: leak for name, leak in figures.reads.items() if name != INFORMED}
+    if INFORMED not in figures.reads or not others:
+        return None
+    leak = figures.reads[INFORMED] - max(*others.values(), 0.0)
+    if leak <= figures.budget / 2:
+        return None
+    sentence = f"The model betrays its routes: an adversary who holds it reads {_points(leak)} more."
+    return Cause("model", leak, sentence, (Step("Keep the model secret where erased rows are published."),))
+
+
 def _map(figures: _Figures, leak: float) -> Cause:
     """What no other cause explains: the map itself, or rows unlike the training rows."""
     trained = figures.on_fit_rows
@@ -254,6 +297,20 @@ def _map(figures: _Figures, leak: float) -> Cause:
     sentence = "Neither few rows nor wrong routes explain the leak: the audited rows may differ from the training rows."
     step = Step("Fit on rows that are drawn like the audited rows.", figures.fit("", "random_state=0"))
     return Cause("map", leak, sentence, (step,))
+
+
+def _with_budget(figures: _Figures, causes: list[Cause]) -> list[Cause]:
+    """The causes with one more step after those of the largest: the leak that remains can be bought off."""
+    spent = str(figures.about["settings"].get("max_leak", "None"))
+    if figures.budget <= 0 or spent != "None":
+        return causes
+    budget = f"{figures.budget:g}"
+    step = Step(
+        "Or spend a leak budget: as little noise after the eraser as keeps every adversary of the panel within it.",
+        figures.fit(f" --max-leak {budget}", f"max_leak={budget}, random_state=0"),
+    )
+    first, *others = causes
+    return [Cause(first.name, first.leak, first.sentence, (*first.steps, step)), *others]
 
 
 def _with_few_steps(causes: list[Cause]) -> list[Cause]:

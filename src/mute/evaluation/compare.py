@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from mute.adversaries.scoring import deal_groups
 from mute.errors import MuteError
-from mute.estimators.registry import METHODS, make, method_of
 from mute.evaluation.audit import audit, judges_of
 from mute.evaluation.blocks import check_matrix, labels_of
+from mute.evaluation.methods import Progress, fitted, methods_of, run_methods
 from mute.evaluation.page import compare_page
 from mute.evaluation.rendering import bullets, deliver
-from mute.evaluation.rows import check_enough_rows, check_task
+from mute.evaluation.report import VERSION
+from mute.evaluation.rows import check_enough_rows, check_task, groups_of
 from mute.evaluation.wording import comparison_table, kept_of, strongest
 from mute.flow.routing import stratified_sample
 from mute.rows.validation import LabelEncoder, check_classes
-from mute.typing import Array, Json, LabelsLike, Method, RowsLike, Setting
+from mute.typing import Array, Json, LabelsLike, RowsLike, Setting
 
 # Share of the bar that a method's fit takes; its audit takes the rest.
 _FIT = 0.5
 
-__all__ = ["Comparison", "compare", "methods_of"]
-
-
-def methods_of(names: str | Sequence[str], *, with_task: bool) -> list[str]:
-    """The methods of these names; "all" are all methods, those that learn from task labels only `with_task`."""
-    if isinstance(names, str) and names == "all":
-        return [name for name, method in METHODS.items() if with_task or not method.task]
-    names = names.split(",") if isinstance(names, str) else list(names)
-    if not names:
-        raise MuteError('methods is an empty list; give "all" or names of methods')
-    needy = [name for name in names if method_of(name).task and not with_task]
-    if needy:
-        raise MuteError(
-            f"the method {needy[0]!r} learns from the labels of a task; "
-            "give them (task= in Python, --task on the command line), or leave the method out"
-        )
-    return list(dict.fromkeys(names))
+__all__ = ["Comparison", "compare"]
 
 
 @dataclass(frozen=True)
@@ -107,9 +92,10 @@ def compare(
     task: LabelsLike = None,
     methods: str | Sequence[str] = "all",
     fit_share: float = 0.5,
+    groups: LabelsLike = None,
     folder: str | Path | None = None,
     random_state: int = 0,
-    progress: Callable[[str, float], None] | None = None,
+    progress: Progress | None = None,
     **options: Setting,
 ) -> Comparison:
     """Fit every method on one part of the rows and audit it on the other part.
@@ -124,6 +110,8 @@ def compare(
         Names of `mute.estimators.registry.METHODS`, with a preset after a colon where wanted ("farm:paper-glove").
     fit_share : float
         Share of each class to fit on.
+    groups : array-like of shape (n,), optional
+        The source of each row. Rows of one group are not parted between fit and audit, nor within an audit.
     folder : path, optional
         Each report is kept here as soon as it is done, and is not made again for the same rows and settings.
     random_state : int
@@ -151,15 +139,13 @@ def compare(
     >>> import numpy as np
     >>> from mute.evaluation.compare import compare
     >>> rng = np.random.default_rng(0)
-    >>> z = np.repeat(["a", "b"], 200)
-    >>> X = rng.normal(size=(400, 3)) + 3 * (z == "b")[:, None]
-    >>> found = compare(X, z, methods="none,leace", adversaries=["logistic"])
+    >>> z = np.repeat(["a", "b"], 400)
+    >>> X = rng.normal(size=(800, 3)) + 3 * (z == "b")[:, None]
+    >>> found = compare(X, z, methods="none,leace", adversaries=["logistic"], max_leak=0.15)
     >>> [(row["method"], row["verdict"]) for row in found.rows()]
     [('none', 'not erased'), ('leace', 'erased')]
     """
     names = methods_of(methods, with_task=task is not None)
-    for name in names:
-        make(name)  # a preset that does not exist is an error here
     inspect.signature(audit).bind(None, X, z, **options)  # an option that no audit takes is an error here
     judges_of(**options)
     X = check_matrix(X, "X", fits=True)
@@ -172,43 +158,31 @@ def compare(
     if task is not None:
         tasks = labels_of(task, len(X), "task")
         check_task(LabelEncoder.fit(tasks)[0])
-    fit = np.zeros(len(X), bool)
-    fit[stratified_sample(codes, int(fit_share * len(X)), np.random.default_rng(random_state))] = True
+    rng = np.random.default_rng(random_state)
+    sources = groups_of(groups, len(X))
+    if sources is None:
+        fit = np.isin(np.arange(len(X)), stratified_sample(codes, int(fit_share * len(X)), rng))
+        own = None
+    else:
+        fit = deal_groups(codes, sources, np.array([fit_share, 1 - fit_share]), rng) == 0
+        own = sources[~fit]
     _check_parts(encoder, codes, tasks, fit)
     X_fit, z_fit, X_new, z_new = X[fit], labels[fit], X[~fit], labels[~fit]
     y_fit, y_new = (None, None) if tasks is None else (tasks[fit], tasks[~fit])
-    out = Comparison()
-    for i, name in enumerate(names):
 
-        def step(what: str, share: float, i: int = i, name: str = name) -> None:
-            if progress is not None:
-                progress(f"{name}: {what}", (i + share) / len(names))
-
-        kept = None
-        if folder is not None:
-            print_ = _fingerprint(name, X, labels, tasks, fit_share, random_state, options)
-            kept = Path(folder) / f"{name.replace(':', '-')}-{print_}.json"
-        if kept is not None and kept.exists():
-            out.reports[name] = json.loads(kept.read_text())
-            continue
-        step("fit", 0.0)
-        try:
-            start = time.perf_counter()
-            eraser = _fitted(name, X_fit, z_fit, y_fit, random_state, step)
-            seconds = time.perf_counter() - start
-            report = audit(
-                eraser, X_new, z_new, task=y_new, fit_rows=(X_fit, z_fit),
-                random_state=random_state, progress=lambda what, done: step(what, _FIT + (1 - _FIT) * done), **options,
-            ).to_dict()  # fmt: skip
-        except Exception as error:  # one method's failure must not lose the others
-            out.failures[name] = f"{type(error).__name__}: {error}"
-            continue
+    def work(name: str, step: Progress) -> Json:
+        start = time.perf_counter()
+        eraser = fitted(name, X_fit, z_fit, y_fit, random_state, lambda what, done: step(what, _FIT * done))
+        seconds = time.perf_counter() - start
+        report = audit(
+            eraser, X_new, z_new, task=y_new, fit_rows=(X_fit, z_fit), groups=own,
+            random_state=random_state, progress=lambda what, done: step(what, _FIT + (1 - _FIT) * done), **options,
+        ).to_dict()  # fmt: skip
         report["about"]["fit_seconds"] = seconds
-        out.reports[name] = report
-        if kept is not None:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            deliver(json.dumps(report), kept)
-    return out
+        return report
+
+    settings = fit_share, random_state, options, VERSION
+    return Comparison(*run_methods(names, work, X, (labels, tasks, sources), settings, folder, progress))
 
 
 def _check_parts(encoder: LabelEncoder, codes: Array, tasks: Array | None, fit: Array) -> None:
@@ -220,21 +194,3 @@ def _check_parts(encoder: LabelEncoder, codes: Array, tasks: Array | None, fit: 
     check_enough_rows(encoder, np.bincount(codes[~fit], minlength=len(encoder)), " to be judged on")
     if tasks is not None:
         check_task(LabelEncoder.fit(tasks[~fit])[0], " among the rows to be judged on")
-
-
-def _fitted(name: str, X: Array, z: Array, task: Array | None, seed: int, step: Callable[[str, float], None]) -> Method:
-    eraser = make(name, random_state=seed)
-    if hasattr(eraser, "set_callbacks"):
-        eraser.set_callbacks(lambda what, done, total: step(f"fit, {what} {done}", _FIT * done / total))
-    eraser.fit(X, z, **({"task": task} if method_of(name).task else {}))
-    return eraser.set_callbacks() if hasattr(eraser, "set_callbacks") else eraser
-
-
-def _fingerprint(name: str, X: Array, labels: Array, tasks: Array | None, *rest: Setting) -> str:
-    import mute
-    from mute.estimators.base import digest_of_rows
-
-    digest = hashlib.sha256(digest_of_rows(X).encode())
-    for part in (name, labels.tolist(), None if tasks is None else tasks.tolist(), rest, mute.__version__):
-        digest.update(repr(part).encode())
-    return digest.hexdigest()[:12]

@@ -15,8 +15,8 @@ from sklearn.metrics import pairwise_distances_argmin_min
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from mute.evaluation.adversaries import training
-from mute.evaluation.estimates import Estimate, bootstrap, bootstrap_mean, cosines
+from mute.adversaries.estimates import Estimate, bootstrap, bootstrap_mean, cosines
+from mute.adversaries.panel import training
 from mute.typing import Classifier, Label, Method
 
 __all__ = ["Move", "can_judge", "counterfactual_quality"]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mute.adversaries.estimates import Estimate, bootstrap
 from mute.errors import MuteError
 from mute.evaluation.blocks import labels_of
-from mute.evaluation.estimates import Estimate, bootstrap
 from mute.rows.validation import LabelEncoder, check_whole_number, label_array
 from mute.typing import Label, LabelsLike
 

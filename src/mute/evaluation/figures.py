@@ -15,6 +15,8 @@ __all__ = [
     "adversary_bars",
     "audit_plane",
     "comparison_plane",
+    "frontier_plane",
+    "frontier_task",
     "kept_bars",
     "layer_curves",
     "leak_curve",
@@ -35,6 +37,7 @@ PROTOCOLS = {
 _READ, _PLANE = "balanced accuracy", "What is kept against what is read"
 # Nobody could read numbers in the cells of a larger table.
 _MOST_CELLS = 12
+_DASHES = ("solid", "dash", "dot")
 
 
 def adversary_bars(report: Json) -> Foreign:
@@ -293,6 +296,80 @@ def kept_bars(report: Json) -> Foreign:
     figure.update_xaxes(title="share kept", range=[min([0.0, *values]), 1.02], tickformat=".0%", dtick=0.25)
     figure.update_yaxes(autorange="reversed", showgrid=False, dtick=1)
     return figure
+
+
+def frontier_plane(found: Json) -> Foreign:
+    """Leak against R²: a line of points for each method and family, from the lossless point on."""
+    return _frontier(
+        found, "What is left to be read against what is kept", "r2", "R²: variance of the rows that can be read back"
+    )
+
+
+def frontier_task(found: Json) -> Foreign:
+    """Leak against task accuracy; None without a task."""
+    if found["frontier"]["task_labels"] is None:
+        return None
+    figure = _frontier(found, "What is left to be read against the task", "task_accuracy", "accuracy in the task")
+    commonest = found["frontier"]["commonest"]
+    if figure is not None:
+        line = {"color": GREY, "width": 1.5, "dash": "dash"}
+        figure.add_vline(commonest, line=line, name=f"always the commonest label ({commonest:.1%})", showlegend=True)
+    return figure
+
+
+def _frontier(found: Json, title: str, across: str, words: str) -> Foreign:
+    """Leak against the value `across` of each point; a method has a colour, a family a marker and a dash."""
+    rows, budget, families = found["rows"], found["frontier"]["max_leak"], found["frontier"]["families"]
+    if not rows:
+        return None
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    figure = _figure(title, 480 + 20 * (len(methods) // 8))
+    # The lossless point and the channels of a family are one line.
+    for i, method in enumerate(methods):
+        colour, mine = _mark(i)["color"], [row for row in rows if row["method"] == method]
+        for k, family in enumerate(families):
+            line = [row for row in mine if row["share"] >= 1 or row["family"] == family]
+            figure.add_scatter(
+                **_places(line, across, colour), mode="lines+markers", name=_text(method), legendgroup=method,
+                showlegend=k == 0, line={"color": colour, "width": 1.5, "dash": _DASHES[k % len(_DASHES)]},
+                marker={"size": [13 if row["share"] >= 1 else 9 for row in line], "color": colour,
+                        "symbol": ["star" if row["share"] >= 1 else SYMBOLS[k] for row in line]},
+                customdata=[[row["family"], row["share"], row["adversary"]] for row in line],
+                hovertemplate="%{customdata[0]}, share %{customdata[1]}: leak %{y:.1%} (%{customdata[2]}), %{x:.1%}",
+            )  # fmt: skip
+    for name, symbol in [("lossless", "star"), *zip(families, SYMBOLS, strict=False)]:
+        figure.add_scatter(
+            x=[None], y=[None], mode="markers", name=name, marker={"size": 9, "symbol": symbol, "color": GREY}
+        )
+    chosen = [row for row in rows if row["chosen"]]
+    figure.add_scatter(
+        **{**_places(chosen, across, INK), "error_x": None, "error_y": None}, mode="markers", hoverinfo="skip",
+        name="chosen: largest R² within the budget",
+        marker={"size": 20, "symbol": "circle-open", "color": INK, "line": {"width": 2}},
+    )  # fmt: skip
+    ends = [row["leak"][end] for row in rows for end in ("low", "high")]
+    least, most = min(0.0, *ends), max(budget, *ends)
+    figure.add_hrect(
+        y0=least - most, y1=budget, fillcolor=GOOD, opacity=0.12, line_width=0, layer="below", showlegend=True,
+        name=f"budget: erased if the whole interval is here (leak up to {budget:.1%})",
+    )  # fmt: skip
+    figure.update_xaxes(title=words, tickformat=".0%")
+    figure.update_yaxes(
+        title="leak: balanced accuracy above chance", tickformat=".1~%", range=[least - 0.01, most * 1.05]
+    )
+    return figure
+
+
+def _places(rows: Sequence[Json], across: str, colour: str) -> Json:
+    """Leaks of points, with their intervals, against the value `across`, which may have an interval."""
+    values = [row[across] for row in rows]
+    estimated = bool(values) and isinstance(values[0], dict)
+    return {
+        "x": [v["value"] for v in values] if estimated else values,
+        "y": [row["leak"]["value"] for row in rows],
+        "error_x": {**_whiskers(values), "color": colour} if estimated else None,
+        "error_y": {**_whiskers(row["leak"] for row in rows), "color": colour},
+    }
 
 
 def _figure(title: str, height: int, panels: Sequence[str] = (), spacing: float = 0.0) -> Foreign:

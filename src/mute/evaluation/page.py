@@ -1,4 +1,4 @@
-"""One self-contained web page for an audit or a comparison: it opens offline, prints, and loads nothing."""
+"""One self-contained web page for an audit, a comparison or a frontier: it opens offline, prints, and loads nothing."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from importlib import import_module
 from mute.errors import missing_extra, visible
 from mute.evaluation import figures as draw
 from mute.evaluation.advice import advice
+from mute.evaluation.frontier_wording import FRONTIER_TITLE, frontier_notes, frontier_sentences, frontier_table
 from mute.evaluation.rendering import number, percent, render
 from mute.evaluation.wording import comparison_table, kept_of, measurement_notes, summary_of, tables_of
 from mute.typing import Json
 
-__all__ = ["audit_page", "compare_page", "require_libraries"]
+__all__ = ["audit_page", "compare_page", "frontier_page", "require_libraries"]
 
 # The figures in their order, and whether each takes the whole width. The template has their captions.
 _FIGURES = {
@@ -64,6 +65,21 @@ def compare_page(reports: dict[str, Json], failures: dict[str, str], title: str 
     )
 
 
+def frontier_page(found: Json) -> str:
+    """A frontier, from `Frontier.to_dict`, as HTML with everything inside it."""
+    require_libraries()
+    figures = {make.__name__: make(found) for make in (draw.frontier_plane, draw.frontier_task)}
+    return _render(
+        "frontier.html.j2",
+        title=FRONTIER_TITLE,
+        drawn=[{"name": name, "figure": drawn, "wide": True} for name, drawn in figures.items() if drawn is not None],
+        summary=frontier_sentences(found),
+        tables=[frontier_table(found)] if found["rows"] else [],
+        failures=found["failures"],
+        method=frontier_notes(found),
+    )
+
+
 def require_libraries() -> None:
     """Raise, before any work is done, if a page could not be made at its end."""
     for package in ("plotly", "jinja2"):
@@ -86,9 +102,14 @@ def _tiles(report: Json) -> list[tuple[str, str, str]]:
     """The few figures to remember: what, how much, and beside what."""
     decision, utility, task, moves = (report[n] for n in ("decision", "utility", "task", "counterfactuals"))
     leak, kept, near = decision["leak"], kept_of(report), utility["neighbours"][-1]
+    budget = f"{decision['max_leak'] * 100:g} points"
     among = f"of the nearest {near['share'] * 100:g} %, above chance"
     tiles = [
-        ("leak above chance", f"{leak['value'] * 100:.1f} points", f"budget: {decision['max_leak'] * 100:g} points"),
+        (
+            "leak above chance",
+            f"{leak['value'] * 100:.1f} points",
+            f"interval to {leak['high'] * 100:.1f}; budget: {budget}",
+        ),
         ("variance kept", percent(kept["value"]), f"{percent(kept['low'])} to {percent(kept['high'])}"),
         ("neighbours kept", percent(near["corrected"]["value"]), among),
     ]
@@ -112,6 +133,8 @@ def _comparison_summary(reports: dict[str, Json], failures: dict[str, str]) -> l
             f"{len(erased)} of {len(reports)} methods erase the concept as far as the panel can tell"
             + (f": {', '.join(erased)}." if erased else ".")
         )
+        if unsettled := [name for name, r in reports.items() if r["decision"]["name"] == "too few rows to say"]:
+            lines.append(f"The rows are too few to say for {len(unsettled)}: {', '.join(unsettled)}.")
         if len(erased) > 1:
             best = max(erased, key=lambda name: kept_of(reports[name])["value"])
             share = percent(kept_of(reports[best])["value"])

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.evaluation.adversaries import PANEL, Features, attack, standardiser
-from mute.evaluation.privacy import score
+from mute.adversaries.panel import PANEL, Features, attack, standardiser
+from mute.adversaries.scoring import score
 from mute.typing import Json
 
 if TYPE_CHECKING:

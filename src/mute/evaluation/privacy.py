@@ -5,32 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import pdist, squareform
-from scipy.stats import rankdata
 
+from mute.adversaries.estimates import Estimate
+from mute.adversaries.panel import CODER, PANEL, Adversary, Features, attack
+from mute.adversaries.scoring import (
+    LEAST_CHANCE,
+    SIGNIFICANCE,
+    Attack,
+    Parts,
+    entropy_bits,
+    null_of_the_strongest,
+    read,
+)
 from mute.estimators.moments import Moments
-from mute.evaluation.adversaries import CODER, PANEL, Adversary, Features, attack
 from mute.evaluation.blocks import blocks_of
-from mute.evaluation.estimates import Estimate, bootstrap, bootstrap_mean
 from mute.typing import RowsLike
 
 if TYPE_CHECKING:
     from mute.evaluation.rows import Rows, TrainingRows
 
-__all__ = ["SIGNIFICANCE", "Attack", "OnlineCode", "Privacy", "TrueLabels", "TwoSample", "measure", "read", "score"]
+__all__ = ["OnlineCode", "Privacy", "TrueLabels", "TwoSample", "WorstPair", "measure"]
 
-# Rows to learn from with their classes, and rows to test on with theirs.
-Parts: TypeAlias = tuple[NDArray, NDArray, NDArray, NDArray]
-
-# The least probability: one row that an adversary is wrongly sure of must not decide a mean of logarithms.
-_LEAST_CHANCE = 1e-12
-_NULL_DRAWS = 2000
-# A leak counts when luck makes the strongest adversary this good less often than once in a thousand times.
-SIGNIFICANCE = 1e-3
 _MMD_ROWS, _MMD_DRAWS = 1000, 200
 # Bytes for the covariances of classes that are gathered together.
 _ROOM = 1 << 28
@@ -39,40 +39,22 @@ _PREFIXES = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 
 
 
 @dataclass(frozen=True)
-class Attack:
-    """What one adversary reads under one protocol.
-
-    The `protocol` says what taught it: original rows ("before"), erased training rows ("paper") or erased unseen rows
-    ("fresh"). The balanced accuracy gives a row to the class whose probability exceeds its prior most; `recall` of each
-    class and `guesses`, the answers on the test rows, follow the same rule. `auc` is the mean over classes against the
-    rest. `information` is H(Z) less the cross-entropy on test rows, in bits: a lower bound of the mutual information,
-    negative for an adversary that is wrong and sure.
-    """
-
-    adversary: str
-    protocol: str
-    accuracy: Estimate
-    balanced_accuracy: Estimate
-    auc: Estimate
-    information: Estimate
-    recall: tuple[float, ...]
-    guesses: NDArray[np.int64]
-
-
-@dataclass(frozen=True)
 class Privacy:
     """What can still be read; dicts are by protocol.
 
-    `attacks` has the strongest adversary of each protocol first. `chance` and `majority` are the balanced accuracy and
-    the accuracy of guessing, `entropy` is H(Z) of the test rows in bits. The strongest adversary exceeds `null` by luck
-    once in a thousand times. `information` is a lower bound of I(Z; f(X)), in bits. `curve` has an adversary's name and
-    its balanced accuracy by the number of rows to learn from. `on_fit_rows` is the balanced accuracy of an adversary
-    that is taught and tested on erased training rows; `noise_floor` that after whitening each class with the mean and
+    `attacks` has the strongest adversary of each protocol first. `tested` is the number of unseen rows that the fresh
+    adversaries are tested on. `chance` and `majority` are the balanced accuracy and the accuracy of guessing,
+    `entropy` is H(Z) of the unseen rows in bits. The strongest adversary exceeds `null` by luck once in a thousand
+    times. `information` is a lower bound of I(Z; f(X)), in bits. `curve` has an adversary's name and its balanced
+    accuracy by the number of rows to learn from. `on_fit_rows` is the balanced accuracy of an adversary that is
+    taught and tested on erased training rows; `noise_floor` that after whitening each class with the mean and
     covariance of the training rows. `with_true_labels` says what is read without the errors of the router, where a
-    routed eraser leaks.
+    routed eraser leaks. `worst_pair` has the two classes of three or more that are told apart best, which a mean over
+    classes hides.
     """
 
     attacks: tuple[Attack, ...]
+    tested: int
     chance: float
     majority: float
     entropy: float
@@ -85,6 +67,16 @@ class Privacy:
     on_fit_rows: Estimate | None
     noise_floor: Estimate | None
     with_true_labels: TrueLabels | None = None
+    worst_pair: WorstPair | None = None
+
+
+@dataclass(frozen=True)
+class WorstPair:
+    """The two classes that an adversary tells apart best on unseen rows, and how well (see `Pair`)."""
+
+    adversary: str
+    classes: tuple[str, str]
+    accuracy: Estimate
 
 
 @dataclass(frozen=True)
@@ -101,9 +93,12 @@ def measure(attacks: list[Attack], rows: Rows, rng: np.random.Generator, steps: 
     steps("chance")
     protocols = ("before", "paper", "fresh")
     by_protocol = {p: tried for p in protocols if (tried := [a for a in attacks if a.protocol == p])}
-    nulls = {p: null_of_the_strongest(tried, rows.z_test, rng) for p, tried in by_protocol.items()}
+    # Fresh adversaries answer every unseen row, the others the test rows.
+    asked = {p: rows.z if p == "fresh" else rows.z_test for p in by_protocol}
+    nulls = {p: null_of_the_strongest(tried, asked[p], rng) for p, tried in by_protocol.items()}
     # The wide network would take minutes to learn again and again.
-    cheap = [a for a in by_protocol["fresh"] if a.adversary != "wide network"] or by_protocol["fresh"]
+    uninformed = [a for a in by_protocol["fresh"] if a.adversary in PANEL]
+    cheap = [a for a in uninformed if a.adversary != "wide network"] or uninformed
     curious = PANEL[max(cheap, key=lambda a: a.balanced_accuracy.value).adversary]
     steps("leak by rows")
     after = rows.Q_learn, rows.z_learn, rows.Q_test, rows.z_test
@@ -116,13 +111,14 @@ def measure(attacks: list[Attack], rows: Rows, rng: np.random.Generator, steps: 
     learned = {"before": rows.X_learn, "fresh": rows.Q_learn}
     codes = {p: online_code(learn, rows.z_learn, rows.n_classes, rng) for p, learn in learned.items()}
     steps("two-sample tests")
-    shares = np.bincount(rows.z_test, minlength=rows.n_classes) / len(rows.z_test)
+    shares = np.bincount(rows.z, minlength=rows.n_classes) / len(rows.z)
     ranked = sorted(attacks, key=lambda a: a.balanced_accuracy.value)[::-1]
     return Privacy(
         attacks=tuple(a for p in dict.fromkeys(a.protocol for a in attacks) for a in ranked if a.protocol == p),
+        tested=len(rows.z),
         chance=1 / rows.n_classes,
         majority=float(shares.max()),
-        entropy=_entropy_bits(shares),
+        entropy=entropy_bits(shares),
         null={p: float(np.quantile(null, 0.999)) for p, (null, _) in nulls.items()},
         p_value={p: p_value for p, (_, p_value) in nulls.items()},
         information={p: information_bound(tried) for p, tried in by_protocol.items()},
@@ -132,84 +128,17 @@ def measure(attacks: list[Attack], rows: Rows, rng: np.random.Generator, steps: 
         on_fit_rows=None if rows.seen is None else _read_on_training_rows(rows.seen, rows.n_classes, rng),
         noise_floor=None if rows.seen is None else _noise_floor(rows, rows.seen, rng),
         with_true_labels=labelled,
+        worst_pair=_worst_pair(by_protocol["fresh"], [str(c) for c in rows.encoder.classes]),
     )
 
 
-def score(
-    adversary: str, protocol: str, chances: NDArray, z: NDArray, prior: NDArray, rng: np.random.Generator
-) -> Attack:
-    """Judge the probabilities `chances` (n, K) of an adversary that was taught with the class shares `prior`."""
-    n_classes = chances.shape[1]
-    guesses = (chances / np.maximum(prior, 1e-12)).argmax(axis=1)
-    right = guesses == z
-    loss = -np.log2(np.maximum(chances[np.arange(len(z)), z], _LEAST_CHANCE))
-    entropy = _entropy_bits(np.bincount(z) / len(z))
-
-    def balanced(rows: NDArray) -> float:
-        counts = np.bincount(z[rows], minlength=n_classes)
-        hits = np.bincount(z[rows], weights=right[rows], minlength=n_classes)
-        return float(np.mean(hits[counts > 0] / counts[counts > 0]))
-
-    def area(rows: NDArray) -> float:
-        return float(np.mean([_area_under_curve(z[rows] == k, chances[rows, k]) for k in np.unique(z)]))
-
-    return Attack(
-        adversary,
-        protocol,
-        bootstrap_mean(chances.argmax(axis=1) == z, rng),
-        bootstrap(balanced, len(z), rng, groups=z),
-        bootstrap(area, len(z), rng, draws=40, groups=z),
-        bootstrap(lambda rows: entropy - float(loss[rows].mean()), len(z), rng),
-        tuple(float(right[z == k].mean()) if (z == k).any() else float("nan") for k in range(n_classes)),
-        guesses,
-    )
-
-
-def read(
-    adversary: Adversary,
-    protocol: str,
-    rows: Parts,
-    n_classes: int,
-    rng: np.random.Generator,
-    scale_features: bool = True,
-) -> Attack:
-    """Teach an adversary on some rows and score it on others."""
-    learn, z_learn, test, z_test = rows
-    features = Features(learn, scale_features)
-    seed = int(rng.integers(2**31 - 1))
-    chances = attack(adversary, features(learn), z_learn, features(test), n_classes, seed)
-    return score(adversary.name, protocol, chances, z_test, np.bincount(z_learn, minlength=n_classes) / len(learn), rng)
-
-
-def _area_under_curve(mine: NDArray[np.bool_], values: NDArray) -> float:
-    """Chance that a row of the class has a larger value than one of the rest (scikit-learn's is too slow to draw)."""
-    n = int(mine.sum())
-    return float((rankdata(values)[mine].sum() - n * (n + 1) / 2) / (n * (len(mine) - n)))
-
-
-def null_of_the_strongest(
-    attacks: list[Attack], z: NDArray[np.int64], rng: np.random.Generator, draws: int = _NULL_DRAWS
-) -> tuple[NDArray[np.float64], float]:
-    """Balanced accuracy of the strongest adversary on shuffled labels, shape (draws,), and the p-value of the real one.
-
-    The labels of the test rows are shuffled under the answers given. The strongest of many adversaries looks good by
-    luck alone; its own distribution takes account of that, whatever the adversaries have in common.
-    """
-    guesses = np.stack([a.guesses for a in attacks], axis=1).astype(np.int16)
-    counts = np.bincount(z)
-    classes = np.flatnonzero(counts)
-    weights = 1.0 / (counts[z] * len(classes))
-    null = np.empty(draws)
-    for i in range(draws):
-        order = rng.permutation(len(z))
-        null[i] = (weights[order] @ (guesses == z[order, None])).max()
-    found = max(float(weights @ (column == z)) for column in guesses.T)
-    return null, float((1 + (null >= found - 1e-12).sum()) / (1 + draws))
-
-
-def _entropy_bits(shares: NDArray) -> float:
-    shares = shares[shares > 0]
-    return float(-(shares * np.log2(shares)).sum())
+def _worst_pair(attacks: list[Attack], classes: list[str]) -> WorstPair | None:
+    """Of all adversaries and pairs the one whose interval begins highest; None for two classes."""
+    found = [(a.adversary, a.worst_pair) for a in attacks if a.worst_pair is not None]
+    if not found:
+        return None
+    adversary, pair = max(found, key=lambda one: one[1].accuracy.low)
+    return WorstPair(adversary, (classes[pair.first], classes[pair.second]), pair.accuracy)
 
 
 def information_bound(attacks: list[Attack]) -> Estimate:
@@ -241,7 +170,7 @@ def online_code(
     for end, following in pairwise(ends):
         block = slice(end, following)
         chances = attack(adversary, X[:end], z[:end], X[block], n_classes, int(rng.integers(2**31 - 1)))
-        bits -= float(np.log2(np.maximum(chances[np.arange(following - end), z[block]], _LEAST_CHANCE)).sum())
+        bits -= float(np.log2(np.maximum(chances[np.arange(following - end), z[block]], LEAST_CHANCE)).sum())
     return OnlineCode(float(bits), float(len(z) * np.log2(n_classes)))
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 
-from mute.evaluation.advice import Cause, advice
+from mute.adversaries.estimates import Estimate
+from mute.evaluation.advice import Cause, advice, want_of_rows
 from mute.evaluation.counterfactuals import Move
-from mute.evaluation.estimates import Estimate
 from mute.evaluation.fairness import Fairness
 from mute.evaluation.page import audit_page
 from mute.evaluation.privacy import Privacy
@@ -18,9 +18,10 @@ from mute.evaluation.utility import Utility
 from mute.evaluation.wording import markdown_of, next_lines, summary_of
 from mute.typing import Json
 
-__all__ = ["Leak", "Report", "TaskOutcome", "Verdict"]
+__all__ = ["VERSION", "Leak", "Report", "TaskOutcome", "Verdict"]
 
-_VERSION = 1
+# Raised when a report gets fields that its readers need.
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,11 @@ class Leak(Estimate):
 class Verdict:
     """The judgement.
 
-    "Erased": on unseen rows the strongest adversary stays within `max_leak` of chance, or does no better than luck.
-    "Not erased": at least half of what could be read before can still be read, on training rows too where they are
-    given. "Leaks": everything between. `kept` has the share of the leak before erasure that is left, by protocol and on
+    "Erased": the interval of the strongest adversary's leak on unseen rows ends within `max_leak`. "Too few rows to
+    say": it does not, but the leak itself is within `max_leak`, or luck explains it; `rows_to_settle` is about how many
+    unseen rows would end the interval within `max_leak` if the leak stays as it is (None if the leak exceeds it). "Not
+    erased": at least half of what could be read before can still be read, on training rows too where they are given.
+    "Leaks": everything between. `kept` has the share of the leak before erasure that is left, by protocol and on
     training rows.
     """
 
@@ -45,6 +48,7 @@ class Verdict:
     leak: Leak
     max_leak: float
     kept: dict[str, float]
+    rows_to_settle: int | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class Report:
     utility : Utility
     task : TaskOutcome, optional
     counterfactuals : tuple of Move, optional
-    routing, diagnostics, layers, picture, about
+    routing, diagnostics, layers, picture, about, certificate
         What else the figures show, as plain values.
 
     See Also
@@ -89,10 +93,11 @@ class Report:
     layers: list[tuple[int, float]] | None
     picture: Json
     about: Json
+    certificate: Json | None = None
 
     @property
     def verdict(self) -> str:
-        """One of "erased", "leaks" and "not erased"."""
+        """One of "erased", "too few rows to say", "leaks" and "not erased"."""
         return self.decision.name
 
     @property
@@ -107,7 +112,7 @@ class Report:
 
     @property
     def next(self) -> list[Cause]:
-        """Causes of a leak, the largest first, and what to try next; empty where the concept is erased."""
+        """Causes of a leak, the largest first, and what to try next; empty where no leak was found."""
         return advice(self._figures())
 
     def with_files(self, **files: str | None) -> Report:
@@ -115,11 +120,12 @@ class Report:
         return replace(self, about={**self.about, "files": files})
 
     def _figures(self) -> Json:
-        return {"version": _VERSION, **plain(self)}
+        return {"version": VERSION, **plain(self)}
 
     def to_dict(self) -> Json:
         """Plain values only; what is not a number becomes None."""
-        return {**self._figures(), "next": plain(self.next)}
+        figures = self._figures()
+        return {**figures, "next": plain(self.next), "want_of_rows": plain(want_of_rows(figures))}
 
     def to_json(self, path: str | Path | None = None) -> str:
         """As JSON text, also written to `path` where given."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mute.adversaries.scoring import folds_of
 from mute.errors import MuteError
 from mute.evaluation.blocks import as_rows, check_matrix, gather, labels_of, on_disk
 from mute.flow.routing import stratified_sample
@@ -14,10 +16,12 @@ from mute.rows.frames import is_frame
 from mute.rows.validation import LabelEncoder, check_finite, check_length, label_array
 from mute.typing import LabelsLike, Method, RowsLike
 
-__all__ = ["Rows", "TrainingRows", "check_enough_rows", "check_task"]
+__all__ = [
+    "ELSEWHERE", "Rows", "Subject", "TrainingRows", "check_enough_rows", "check_task", "gather_unseen", "groups_of",
+]  # fmt: skip
 
-# Share of the unseen rows that adversaries learn from; the others test them.
-_LEARN = 0.6
+# The name of the eraser in reports on rows that were erased elsewhere.
+ELSEWHERE = "rows erased elsewhere"
 _FEWEST_ROWS = 20
 
 
@@ -39,7 +43,7 @@ class Subject:
         self.columns: list[str] | None = None if names is None else list(names)
         bare = eraser.nameless() if hasattr(eraser, "nameless") else eraser
         self.eraser: Method = None if elsewhere else bare
-        self.name = "rows erased elsewhere" if elsewhere else type(eraser).__name__
+        self.name = ELSEWHERE if elsewhere else type(eraser).__name__
         self.oracle = bool(getattr(eraser, "needs_concept", False)) if oracle is None else oracle
         self._labels = encoder.as_array()
 
@@ -100,7 +104,11 @@ class TrainingRows:
 
 
 class Rows:
-    """Unseen rows, some to learn from and some to test on, and training rows where given; arguments as in `audit`."""
+    """Unseen rows in three folds, and training rows where given; arguments as in `audit`.
+
+    What needs only one cut learns on two of the folds (``X_learn``) and is tested on the third (``X_test``). `z` and
+    `Q` have all rows, those to learn from first, and `folds` has the fold of each.
+    """
 
     def __init__(
         self,
@@ -112,6 +120,7 @@ class Rows:
         oracle: bool | None,
         most: int,
         rng: np.random.Generator,
+        groups: LabelsLike = None,
     ) -> None:
         labels = label_array(z, "z")
         self.encoder, codes = LabelEncoder.fit(labels)
@@ -121,8 +130,12 @@ class Rows:
         check_length(labels, self.n_given, "z")
         self.n_classes, self.class_counts = len(self.encoder), np.bincount(codes)
         check_enough_rows(self.encoder, self.class_counts)
-        self.learn_rows, self.test_rows = places = _split(codes, min(most, self.n_given), rng)
-        self.X_learn, self.X_test = self._draw(X)
+        self.learn_rows, self.test_rows, self.folds = _split(
+            self.encoder, codes, min(most, self.n_given), rng, known := groups_of(groups, self.n_given)
+        )
+        used = np.concatenate([self.learn_rows, self.test_rows])
+        self.groups: NDArray[np.int64] | None = None if known is None else known[used]
+        self.X_learn, self.X_test = gather_unseen(self.subject, X, [self.learn_rows, self.test_rows])
         self.z_learn, self.z_test = codes[self.learn_rows], codes[self.test_rows]
         erased = self.subject.erased
         if erased is None:
@@ -131,25 +144,15 @@ class Rows:
         else:
             if erased.shape[0] != self.n_given:
                 raise MuteError(f"the erased rows have shape {erased.shape}, but there are {self.n_given} rows in X")
-            (self.Q_learn, self.Q_test), _ = gather(erased, "the erased array", places)
+            (self.Q_learn, self.Q_test), _ = gather(erased, "the erased array", [self.learn_rows, self.test_rows])
+        self.z, self.Q = np.concatenate([self.z_learn, self.z_test]), np.concatenate([self.Q_learn, self.Q_test])
+        self.Q_learn, self.Q_test = np.split(self.Q, [len(self.z_learn)])  # views: the rows are held once
         self.task: tuple[NDArray, NDArray, NDArray] | None = None
         if task is not None:
             encoder, y = LabelEncoder.fit(labels_of(task, self.n_given, "task"))
             check_task(encoder)
             self.task = encoder.as_array(), y[self.learn_rows], y[self.test_rows]
         self.seen = None if fit_rows is None else self._take_seen(fit_rows, rng)
-
-    def _draw(self, X: RowsLike) -> list[NDArray]:
-        """The rows to learn from and the rows to test on; training rows are refused."""
-        known = getattr(self.subject.eraser, "fitted_on_", {})
-        suspicious = known.get("rows") == self.n_given
-        drawn, digest = gather(X, "X", [self.learn_rows, self.test_rows], digest=suspicious)
-        if suspicious and known.get("sha256_of_rows") == digest:
-            raise MuteError(
-                "X has the very rows that the eraser was fitted on, where every eraser looks good; give unseen rows, "
-                "and these rows as fit_rows for comparison"
-            )
-        return drawn
 
     def _take_seen(self, fit_rows: tuple, rng: np.random.Generator) -> TrainingRows:
         elsewhere = self.subject.erased is not None
@@ -192,6 +195,19 @@ class Rows:
         return np.array([place[rows[i]] for i in kept], int), codes, made[kept]
 
 
+def gather_unseen(subject: Subject, X: RowsLike, places: Sequence[NDArray[np.int64]]) -> list[NDArray]:
+    """The rows of `X` at each of `places`, in ascending order; the rows that the eraser was fitted on are refused."""
+    known = getattr(subject.eraser, "fitted_on_", {})
+    suspicious = known.get("rows") == X.shape[0]
+    drawn, digest = gather(X, "X", places, digest=suspicious)
+    if suspicious and known.get("sha256_of_rows") == digest:
+        raise MuteError(
+            "X has the very rows that the eraser was fitted on, where every eraser looks good; give unseen rows, "
+            "and these rows as fit_rows for comparison"
+        )
+    return drawn
+
+
 def check_enough_rows(encoder: LabelEncoder, counts: NDArray[np.int64], where: str = "") -> None:
     """Refuse classes that are too small for an adversary to learn and to be tested on."""
     if len(encoder) < 2:
@@ -211,13 +227,30 @@ def check_task(encoder: LabelEncoder, where: str = "") -> None:
         raise MuteError(f"task has one label only ({encoder.classes[0]!r}){where}; give two labels or more")
 
 
-def _split(z: NDArray, size: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows to learn from and rows to test on, every class in both."""
+def groups_of(groups: LabelsLike, n_rows: int) -> NDArray[np.int64] | None:
+    """The number of each row's group; None without groups."""
+    if groups is None:
+        return None
+    numbers: dict = {}
+    labels = labels_of(groups, n_rows, "groups")
+    return np.fromiter((numbers.setdefault(label, len(numbers)) for label in labels), np.int64, n_rows)
+
+
+def _split(
+    encoder: LabelEncoder, z: NDArray, size: int, rng: np.random.Generator, groups: NDArray | None
+) -> tuple[NDArray[np.int64], ...]:
+    """Rows to learn from, rows to test on (the first of three folds), and the fold of each, in this order."""
     rows = stratified_sample(z, size, rng)
-    learn = np.zeros(len(rows), bool)
-    for k in np.unique(z):
-        mine = np.flatnonzero(z[rows] == k)
-        learn[rng.permutation(mine)[: round(_LEARN * len(mine))]] = True
-    if learn.sum() < _FEWEST_ROWS or (~learn).sum() < 3:
-        raise MuteError(f"most_rows is {size}, which leaves {learn.sum()} row(s) to learn from; give more")
-    return rows[learn], rows[~learn]
+    mine = None if groups is None else groups[rows]
+    if mine is not None:
+        for k in range(len(encoder)):
+            if (n := len(np.unique(mine[z[rows] == k]))) < 3:
+                raise MuteError(
+                    f"class {encoder.classes[k]!r} has rows in {n} group(s); an audit needs at least 3, because no "
+                    "group may be on two sides of a cut"
+                )
+    folds = folds_of(z[rows], rng, mine)
+    test = folds == 0
+    if (~test).sum() < _FEWEST_ROWS:
+        raise MuteError(f"most_rows is {size}, which leaves {(~test).sum()} row(s) to learn from; give more")
+    return rows[~test], rows[test], np.concatenate([folds[~test], folds[test]])

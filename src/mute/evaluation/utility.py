@@ -13,9 +13,9 @@ from scipy.stats import rankdata
 from sklearn.linear_model import RidgeCV
 from sklearn.neural_network import MLPRegressor
 
+from mute.adversaries.estimates import Estimate, bootstrap, bootstrap_mean, cosines
+from mute.adversaries.panel import standardiser, training
 from mute.errors import MuteError
-from mute.evaluation.adversaries import standardiser, training
-from mute.evaluation.estimates import Estimate, bootstrap, bootstrap_mean, cosines
 from mute.typing import Method
 
 if TYPE_CHECKING:
@@ -96,7 +96,9 @@ def measure(
     steps("neighbourhoods")
     floor = back = None
     as_erased = rows.subject.erased_as(rows.X_test, rows.z_test)
-    if as_erased is not None:
+    # What is published after noise or in cells has no way back to be measured.
+    whole = all(getattr(rows.subject.eraser, name, None) is None for name in ("channel_", "cells_"))
+    if as_erased is not None and whole:
         given = rows.subject.eraser, rows.Q_test, rows.X_test, as_erased
         floor, back = erasure_floor(*given), round_trip(*given)
     similarity = None

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mute.errors import shown
-from mute.evaluation.advice import advice
+from mute.evaluation.advice import advice, want_of_rows
+from mute.evaluation.certificate_wording import certificate_sentences, certificate_table
+from mute.evaluation.informed import INFORMED
 from mute.evaluation.rendering import Table, bullets, cell, escaped, number, percent
+from mute.evaluation.rows import ELSEWHERE
 from mute.typing import Json
 
 __all__ = [
@@ -49,17 +54,33 @@ def summary_of(report: Json) -> list[str]:
             f"The concept leaks: the strongest adversary is {points}, the budget is {budget}, and luck does not "
             f"explain the difference (p = {leak['p_value']:.2g})."
         )
-    elif leak["value"] <= decision["max_leak"]:
-        within = f"the strongest is {points}, the budget is {budget}."
-        lines.append(f"No adversary of the panel exceeds the budget: {within}")
-    else:
+    elif decision["name"] == "erased":
         lines.append(
-            f"No leak was found: the strongest adversary is {points}, but luck alone does as well on so few rows "
-            f"(p = {leak['p_value']:.2g})."
+            f"The concept is erased: the strongest adversary is {points}, and its interval ends at "
+            f"{leak['high'] * 100:.1f}, within the budget of {budget}."
+        )
+    else:
+        lines.append(_too_few(decision, privacy["tested"]))
+    if pair := privacy["worst_pair"]:
+        first, second = map(shown, pair["classes"])
+        apart = pair["accuracy"]
+        lines.append(
+            f"The worst pair of classes is {first} and {second}: {pair['adversary']} tells them apart in "
+            f"{percent(apart['value'])} of rows ({percent(apart['low'])} to {percent(apart['high'])}, an interval for "
+            "all pairs at once; chance is 50 %)."
+        )
+    if (sentence := _informed(report)) is not None:
+        lines.append(sentence)
+    if (want := want_of_rows(report)) is not None:
+        halve = f" About {want.rows_to_halve:,} rows a class would halve it." if want.rows_to_halve else ""
+        lines.append(
+            f"Want of rows explains up to {want.share * 100:.0f} % of the leak: class-wise maps from about "
+            f"{want.rows:,} rows a class in {report['about']['columns']:,} columns can leak "
+            f"{want.expected * 100:.1f} points (an upper bound for methods whose classes share estimates).{halve}"
         )
     if "paper" in read:
         lines.append(
-            "An adversary taught on erased training rows (the paper's protocol) names "
+            "The strongest adversary taught on erased training rows (the paper's protocol) names "
             f"{percent(read['paper']['value'])} of unseen rows. The verdict rests on adversaries "
             "taught on unseen rows, as a real adversary would be."
         )
@@ -86,9 +107,45 @@ def summary_of(report: Json) -> list[str]:
             f"A classifier separates counterfactuals from real rows of their class in {percent(apart)} of cases (worst "
             "pair of classes; 50 % is chance)."
         )
+    if copies := report["about"]["duplicates"]:
+        lines.append(f"Copies: {copies['sentence']}.")
     if report["about"]["oracle"]:
         lines.append("This eraser requires labels: it erased the rows with true labels.")
     return lines
+
+
+def _informed(report: Json) -> str | None:
+    """What the informed adversary read beside the strongest uninformed one."""
+    tried = {a["adversary"]: a["balanced_accuracy"] for a in report["privacy"]["attacks"] if a["protocol"] == "fresh"}
+    if (informed := tried.pop(INFORMED, None)) is None:
+        return None
+    best = max(tried, key=lambda name: tried[name]["value"])
+    return (
+        "An informed adversary, who holds the model and asks its router about the inverse of each row, names "
+        f"{percent(informed['value'])}; without the model the strongest, {best}, names {percent(tried[best]['value'])}."
+    )
+
+
+def _why_uninformed(about: Json) -> str:
+    """Why no informed adversary tried."""
+    if about["eraser"] == ELSEWHERE:
+        return "rows erased elsewhere come without a model"
+    return "the rows were erased with true labels" if about["oracle"] else "the eraser has no router or no inverse"
+
+
+def _too_few(decision: Json, tested: int) -> str:
+    """Why these rows settle nothing, and how many would."""
+    leak, needed = decision["leak"], decision["rows_to_settle"]
+    read = (
+        f"There are too few rows to say: the strongest adversary is {leak['value'] * 100:.1f} points above chance, and "
+        f"its interval ends at {leak['high'] * 100:.1f}, beyond the budget of {decision['max_leak'] * 100:g}."
+    )
+    if needed is not None:
+        return f"{read} If the leak stays as it is, about {needed:,} unseen rows would settle it (now {tested:,})."
+    return (
+        f"{read} Luck alone can do as well on so few rows (p = {leak['p_value']:.2g}), but the figure exceeds the "
+        "budget: more rows would sooner show a leak than erasure."
+    )
 
 
 def measurement_notes(report: Json) -> list[str]:
@@ -96,20 +153,27 @@ def measurement_notes(report: Json) -> list[str]:
     about, budget = report["about"], report["decision"]["max_leak"]
     settings = ", ".join(f"{k}={v}" for k, v in about["settings"].items())
     classes = ", ".join(f"{shown(c)} ({n:,})" for c, n in zip(about["classes"], about["class_counts"], strict=True))
+    used = about["learn_rows"] + about["test_rows"]
     given = "." if about["fit_rows"] else " (not measured: no training rows were given)."
+    groups = f" {about['groups']:,} groups of rows were never parted." if about["groups"] else ""
     scale = " Adversaries also see the norm and the largest entry of each row." if about["scale_features"] else ""
     return [
         f"{about['eraser']}({settings}), MUtE {about['mute']}, random_state={about['random_state']}, "
         f"{about['seconds']:.0f} s.",
-        f"{about['rows']:,} unseen rows of {about['columns']} columns: {about['learn_rows']:,} taught the adversaries, "
-        f"{about['test_rows']:,} tested them. Classes: {classes}.",
-        f"Fresh: the adversary learns on erased unseen rows. Paper: it learns on erased training rows{given}",
+        f"{about['rows']:,} unseen rows of {about['columns']} columns; {used:,} were used. Classes: {classes}.{groups}",
+        "Fresh: the adversary learns on two thirds of the erased unseen rows and is tested on the third, three times, "
+        f"so that every row is tested once. Paper: it learns on erased training rows{given} What is measured on one "
+        f"cut only learns on {about['learn_rows']:,} unseen rows and is tested on {about['test_rows']:,}.",
         "Balanced accuracy is the mean recall of the classes. Each row is given to the class whose probability exceeds "
         f"its prior most.{scale}",
-        f'"Erased": the strongest fresh adversary is at most {budget:g} above chance, or no better than luck (p > '
-        "0.001; the labels of the test rows are shuffled, and the strongest of the panel counts each time). "
+        '"Erased": the 95 % interval of the leak (balanced accuracy above chance) of the strongest fresh adversary '
+        f"ends within the budget of {budget:g}.",
+        '"Too few rows to say": the interval ends beyond the budget, but the leak itself is within it, or luck '
+        "explains it (p > 0.001; the labels of the test rows are shuffled, and the strongest of the panel counts each "
+        "time). "
         '"Not erased": at least half of the leak before erasure is left, on training rows too where they are given '
         '(one half of them teaches, the other half tests). "Leaks": everything between.',
+        *([f"No informed adversary tried: {_why_uninformed(about)}."] if _informed(report) is None else []),
         "Intervals: the middle 95 % of bootstrap draws of the test rows.",
     ]
 
@@ -151,14 +215,21 @@ def tables_of(report: Json) -> list[Table]:
         tables.append(_task(report["task"]))
     if report["counterfactuals"]:
         tables.append(_moves(report["counterfactuals"]))
+    if proved := report.get("certificate"):
+        table = certificate_table(proved)
+        tables.append(replace(table, notes=[*certificate_sentences(proved), *table.notes]))
     return tables
 
 
 def _attacks(privacy: Json) -> Table:
-    columns = ("balanced_accuracy", "accuracy", "auc", "information")
+    columns = {
+        "balanced_accuracy": "balanced accuracy", "accuracy": "accuracy", "auc": "area under curve",
+        "information": "bits read",
+    }  # fmt: skip
+    pairs = privacy["worst_pair"] is not None
     ranked = sorted(privacy["attacks"], key=lambda a: -a["balanced_accuracy"]["value"])
     rows = [
-        (a["adversary"], words, *(a[c] for c in columns))
+        (a["adversary"], words, *(a[c] for c in columns), *([(a["worst_pair"] or {}).get("accuracy")] if pairs else []))
         for protocol, words in _TAUGHT.items()
         for a in ranked
         if a["protocol"] == protocol
@@ -181,7 +252,12 @@ def _attacks(privacy: Json) -> Table:
         f"Mean discrepancy of the classes {when[name]}: {number(test['statistic'])}, p = {number(test['p_value'])}."
         for name, test in privacy["mmd"].items()
     ]
-    head = ("adversary", "erasure (taught on)", "balanced accuracy", "accuracy", "area under curve", "bits read")
+    if pairs:
+        notes.append(
+            "Worst pair: the two classes that the adversary tells apart best, balanced over the two (chance 0.500). "
+            "Its interval holds for all pairs at once."
+        )
+    head = ("adversary", "erasure (taught on)", *columns.values(), *(["worst pair"] if pairs else []))
     return Table("What can be read", head, rows, notes, names=2)
 
 
@@ -242,7 +318,7 @@ def comparison_table(reports: dict[str, Json]) -> Table:
         rows.append((name, report["decision"]["name"], *read, bits, *kept, *task, f"{seconds:,.1f}"))
     first = next(iter(reports.values()))
     head = (
-        "method", "verdict", "strongest adversary", "it reads, unseen rows", "read, paper's protocol", "bits read",
+        "method", "verdict", "strongest adversary", "it reads, unseen rows", "strongest, paper's protocol", "bits read",
         "R² kept", f"neighbours, nearest {first['utility']['neighbours'][-1]['share'] * 100:g} %", "task accuracy",
         "gap in true positive rates", "seconds",
     )  # fmt: skip

@@ -46,7 +46,7 @@ def tradeoff(panels: Json, names: dict[str, str], core: Sequence[str], path: Pat
     grid = figure.subplots(2, len(panels), squeeze=False)
     for column, (name, (about, found)) in enumerate(panels.items()):
         for axes, key, chance, title in (
-            (grid[0, column], "probe_paper", about["majority"], "the paper's probe, training rows"),
+            (grid[0, column], "probe_paper", about["majority"], "one network (the paper's probe), training rows"),
             (grid[1, column], "strong_fresh", 1 / about["classes"], "strongest of three, unseen rows"),
         ):
             axes.axhline(chance, color="#c0392b", lw=1)

@@ -18,7 +18,7 @@ from mute.typing import Json
 
 __all__ = [
     "COLOURS", "CONFIRMING", "CURVES", "ENTRIES", "FRESH_SETS", "KNOBS", "MARKS", "NO_LEAK", "RIVALS", "SLOW_RIVALS",
-    "SYNTHETIC", "Entry", "fresh", "fresh_jobs", "left_out", "most_judge_rows", "rows_to_fit", "split",
+    "SYNTHETIC", "Entry", "fresh", "fresh_jobs", "left_out", "most_judge_rows", "rows_to_fit", "split", "split_problem",
     "synthetic_rows",
 ]  # fmt: skip
 
@@ -206,6 +206,13 @@ def fresh(data: Problem | None, job: Json, quick: bool = False) -> Json:
         "columns": X.shape[1],
         "judge_rows": len(X_judge),
     }
+
+
+def split_problem(data: Problem, rows: int, seed: int) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """Rows to fit on and their classes, rows to judge with and theirs, as the study has them."""
+    X, z = _whole(data)
+    fit, judge = split(z, rows, _JUDGED[data.name], seed)
+    return X[fit], z[fit], X[judge], z[judge]
 
 
 def _erased(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mute.evaluation.adversaries import Features, attack, panel_of, training
+from mute.adversaries.panel import Features, attack, panel_of, training
 from mute.evaluation.fairness import fairness
 from mute.evaluation.utility import similarity_correlation
 from mute.paper.problems import Words

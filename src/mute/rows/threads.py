@@ -29,11 +29,15 @@ _controller: tuple[int, Foreign] = (0, None)
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Limit BLAS to one thread: for blocks that run in parallel, and for many small products, which are faster so."""
+    """Limit BLAS and OpenMP to one thread: for blocks that run in parallel, and for many small products.
+
+    Both are faster so. OpenMP's threads wait for each other in a loop, so that boosted trees on a busy machine would
+    take many times as long.
+    """
     global _users, _limiter
     with _lock:
         if _users == 0:
-            _limiter = _libraries().limit(limits=1, user_api="blas")
+            _limiter = _libraries().limit(limits=1)
         _users += 1
     try:
         yield

@@ -11,7 +11,10 @@ _BEGINNINGS = {
     ".npy": b"\x93NUMPY", ".npz": b"PK", ".parquet": b"PAR1", ".pt2": b"PK", ".png": b"\x89PNG", ".pdf": b"%PDF",
 }  # fmt: skip
 # What the reports of this package begin with.
-_REPORT = re.compile(rb"\A# (Audit of|Comparison)|<title>(Audit of|Comparison)|\A\{\s*\"(version|reports)\"")
+_REPORT = re.compile(
+    rb"\A# (Audit of|Certificate of|Comparison|Frontier)|<title>(Audit of|Comparison|Frontier)|"
+    rb"\A\{\s*\"(version|reports|frontier)\""
+)
 _GALLERY = b"<!-- A gallery of mute. -->"
 _HEAD = 4096
 

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from mute.evaluation.adversaries import ShrunkQuadratic, attack, panel_of
+from mute.adversaries.panel import PANEL, ShrunkQuadratic, attack, panel_of
+from mute.adversaries.scoring import cross_read
 
 
 def read(X, z, n_classes=2, adversary="quadratic"):
@@ -88,3 +89,66 @@ def test_shrunk_quadratic_is_scikit_learns() -> None:
         )
         np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), rtol=1e-9)
         np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
+
+
+@pytest.mark.parametrize("rows", [3000, 8000])  # to learn from 1,500, exactly, and 4,000, from landmarks
+def test_the_narrow_kernel_reads_small_clusters(rows):
+    """A chess board of 8 x 8 cells: the classes agree wherever one looks with a wide eye."""
+    rng = np.random.default_rng(5)
+    X = rng.random((rows, 2)) * 8
+    z = X.astype(int).sum(axis=1) % 2
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    right = {
+        name: np.mean(read(X, z, adversary=name).argmax(axis=1) == z[rows // 2 :])
+        for name in ("logistic", "quadratic", "kernel", "narrow kernel")
+    }
+    assert right.pop("narrow kernel") > 0.85
+    # 1,500 answers at least: three standard errors of a guess are 4 points.
+    assert max(right.values()) < 0.56
+
+
+def test_the_narrow_kernel_reads_nothing_in_noise():
+    rng = np.random.default_rng(6)
+    X, z = rng.normal(size=(6000, 20)), (rng.random(6000) < 0.2).astype(int)
+    chances = read(X, z, adversary="narrow kernel")
+    answers = (chances / (np.bincount(z[:3000]) / 3000)).argmax(axis=1)
+    # 600 rows of the rare class: three standard errors of the mean recall are 3.4 points.
+    assert np.mean([np.mean(answers[z[3000:] == k] == k) for k in (0, 1)]) == pytest.approx(0.5, abs=0.035)
+    # Nor is it sure of anything: it would pay for that in bits.
+    assert chances[:, 1].std() < 0.05
+
+
+def test_the_narrow_kernel_takes_a_rare_class():
+    rng = np.random.default_rng(7)
+    X, z = rng.normal(size=(12000, 3)), (np.arange(12000) % 400 == 0).astype(int)
+    assert np.isfinite(read(X, z, adversary="narrow kernel")).all()
+
+
+@pytest.mark.parametrize("name", ["kernel", "narrow kernel"])
+def test_sorted_rows_do_not_blind_the_kernels(name):
+    """Small clusters in the order of a file: one half of the file says nothing of the other half."""
+    rng = np.random.default_rng(8)
+    clouds = np.repeat(np.arange(200), 10)
+    X = 3 * rng.normal(size=(200, 30))[clouds] + 0.1 * rng.normal(size=(2000, 30))
+    z = rng.integers(2, size=200)[clouds]
+    learn = np.arange(2000) % 2 == 0
+    X /= X.std(axis=0)
+    chances = attack(panel_of(name)[0], X[learn], z[learn], X[~learn], 2, 0)
+    assert np.mean(chances.argmax(axis=1) == z[~learn]) > 0.95
+
+
+def test_noise_on_other_axes_hides_nothing_from_the_leading_axes() -> None:
+    """Six axes of large variance hold a pattern of signs; 54 small ones are noise, which standardised columns equal."""
+    rng = np.random.default_rng(0)
+    z = rng.integers(2, size=4000)
+    signs = rng.choice([-1.0, 1.0], size=(4000, 2))
+    signs[:, 1] = signs[:, 0] * np.where(z, 1, -1)
+    X = 0.1 * rng.normal(size=(4000, 60))
+    X[:, :6] = rng.normal(size=(4000, 6)) * 0.5
+    X[:, :2] += 1.5 * signs
+    read = {}
+    for name in ("narrow kernel", "leading axes"):
+        found = cross_read(PANEL[name], "fresh", X, z, 2, np.random.default_rng(0))
+        read[name] = found.balanced_accuracy.value
+    assert read["leading axes"] > 0.95
+    assert read["narrow kernel"] < read["leading axes"] - 0.1

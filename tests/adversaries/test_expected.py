@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mute.evaluation.expected import columns_needed, expected_accuracy, harmonic_mean, rows_needed
+from mute.adversaries.expected import columns_needed, expected_accuracy, harmonic_mean, rows_needed
 
 
 def simulated(d: int, n: int, m: int, k: int, rng: np.random.Generator) -> float:

@@ -30,10 +30,12 @@ def bootstrap(
     *,
     draws: int = 200,
     groups: NDArray | None = None,
+    units: NDArray | None = None,
 ) -> Estimate:
     """The statistic of all `n` rows, and the middle 95 % of its values on rows drawn with replacement.
 
     `statistic` takes the numbers of the rows to use, and may be NaN. Each group of `groups` keeps its size in a draw.
+    Rows that share a value of `units`, such as a document, depend on each other: whole units are drawn in their place.
 
     Examples
     --------
@@ -44,7 +46,14 @@ def bootstrap(
     (49.5, True)
     """
     members = [np.arange(n)] if groups is None else [np.flatnonzero(groups == g) for g in np.unique(groups)]
-    drawn = (np.concatenate([rng.choice(rows, len(rows)) for rows in members]) for _ in range(draws))
+    if units is None:
+        drawn = (np.concatenate([rng.choice(rows, len(rows)) for rows in members]) for _ in range(draws))
+    else:
+        order = np.argsort(units, kind="stable")
+        parts = np.split(order, np.flatnonzero(np.diff(units[order])) + 1)
+        drawn = (
+            np.concatenate([parts[unit] for unit in rng.integers(len(parts), size=len(parts))]) for _ in range(draws)
+        )
     found = np.array([statistic(rows) for rows in drawn], float)
     found = found[~np.isnan(found)]
     value = float(statistic(np.arange(n)))

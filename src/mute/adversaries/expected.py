@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-__all__ = ["columns_needed", "expected_accuracy", "harmonic_mean", "rows_needed"]
+__all__ = ["columns_needed", "expected_accuracy", "harmonic_mean", "rounded_up", "rows_needed"]
 
 # No table has more rows: a search that ends here has found no answer.
 _MOST_ROWS = 1e15
@@ -75,9 +75,14 @@ def rows_needed(n_columns: float, learning: float, max_leak: float, n_classes: i
         return None
     if excess(0.0) <= 0:
         return 1
-    rows = math.ceil(math.exp(brentq(excess, 0.0, most)))
-    unit = 10 ** max(len(str(rows)) - 3, 0)
-    return math.ceil(rows / unit) * unit
+    return rounded_up(math.exp(brentq(excess, 0.0, most)))
+
+
+def rounded_up(rows: float) -> int:
+    """A number of rows, rounded up to three digits."""
+    whole = math.ceil(rows)
+    unit = 10 ** max(len(str(whole)) - 3, 0)
+    return math.ceil(whole / unit) * unit
 
 
 def columns_needed(training: float, learning: float, max_leak: float, n_classes: int = 2) -> int:

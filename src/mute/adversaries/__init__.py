@@ -1,0 +1,1 @@
+"""Adversaries: the panel that tries to read a concept, how it is scored, and the leak to expect."""
