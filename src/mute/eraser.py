@@ -600,7 +600,7 @@ class MUtE(Spending, Invertible):
     def _from_artifact(cls, tensors: dict[str, Array], state: Json) -> Self:
         new = super()._from_artifact(tensors, state)
         new._restore_budget(tensors, state.get("budget"))
-        if new.channel_ is not None and len(new.channel_.mean) != new.n_features_in_:
+        if new.channel_ is not None and new.channel_.width != new.n_features_in_:
             raise MuteError("its channel does not fit its flow")
         centres = tensors.get("cells.centres")
         new.cells_ = None if centres is None else Cells(centres)

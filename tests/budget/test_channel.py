@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import kstest, norm
 
-from mute.budget.channel import FAMILIES, Axes, noise_of, secret_bytes
+from mute.budget.channel import FAMILIES, Axes, Bits, noise_of, secret_bytes
 from mute.errors import MuteError
 
 KEY = bytes(range(32))
@@ -93,3 +93,16 @@ def test_short_secrets_are_refused() -> None:
     with pytest.raises(MuteError, match="at least 16 bytes"):
         secret_bytes("secret")
     assert secret_bytes("0123456789abcdef") == b"0123456789abcdef"
+
+
+def test_one_bit_keeps_two_over_pi_of_a_gaussian_and_hides_what_is_symmetric() -> None:
+    """Classes with one median and other shapes: signs tell nothing of them, and the row can still be read back."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50_000, 3)) * [1, 5, 0.1] + [0, 3, -1]
+    published = Bits.of(X)(X.astype(np.float32), X, b"")
+    assert published.dtype == np.float32
+    assert all(len(np.unique(column)) == 2 for column in published.T)
+    kept = 1 - ((published - X) ** 2).sum(axis=0) / ((X - X.mean(axis=0)) ** 2).sum(axis=0)
+    assert np.allclose(kept, 2 / np.pi, atol=0.01)  # four standard errors
+    constant = np.full((10, 2), 7.0)
+    assert (Bits.of(constant)(constant, constant, b"") == 7.0).all()

@@ -57,6 +57,22 @@ def test_a_budget_below_the_interval_of_so_few_rows_is_refused_before_any_fit() 
         check_rows_suffice(1067, 2, 0.03)
 
 
+def test_one_bit_of_each_column_where_classes_differ_in_shape_alone(tmp_path) -> None:
+    """A spread of each class that linear erasure leaves: the signs say nothing of it and keep more than noise."""
+    rng = np.random.default_rng(0)
+    z = rng.integers(2, size=6000)
+    X = (rng.normal(size=(6000, 8)) * np.where(z, 2.5, 1.0)[:, None]).astype(np.float32)
+    eraser = mute.Budgeted(LEACE(), max_leak=0.05, random_state=0).fit(X[:3000], z[:3000])
+    assert eraser.budget_["family"] == "one bit"
+    assert eraser.r2_ > 0.5
+    Q = eraser.transform(X[3000:])
+    assert all(len(np.unique(column)) == 2 for column in Q.T)
+    eraser.save(tmp_path / "bits.safetensors")
+    assert (mute.load(tmp_path / "bits.safetensors").transform(X[3000:]) == Q).all()
+    report = mute.audit(eraser, X[3000:], z[3000:], adversaries=["quadratic", "boosting"], max_leak=0.05)
+    assert report.verdict == "erased"
+
+
 class Untouched(LEACE):
     """An eraser that erases nothing."""
 

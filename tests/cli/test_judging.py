@@ -259,7 +259,7 @@ def test_an_interrupted_frontier_says_what_it_keeps(cli, folder, tmp_path, sabot
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--families", "wibble"), "families must be some of noise, noise by worth, components, not 'wibble'"),
+        (("--families", "wibble"), "families must be some of noise, noise by worth, components, one bit, not 'wibble'"),
         (("--shares", "0.5,1.5"), "each of shares must be a number between 0 and 1, not 1.5"),
         (("--shares", "half"), "--shares takes numbers separated by commas, such as 0.6,0.3, not 'half'"),
         (("--max-leak", "0.02"), "a budget of 0.02 needs at least 2,401 rows"),

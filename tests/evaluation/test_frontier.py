@@ -155,7 +155,10 @@ def test_progress_goes_from_nothing_to_all(data: tuple) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"families": "noise,wibble"}, "families must be some of noise, noise by worth, components, not 'wibble'"),
+        (
+            {"families": "noise,wibble"},
+            "families must be some of noise, noise by worth, components, one bit, not 'wibble'",
+        ),
         ({"families": []}, "families must be some of"),
         ({"shares": [0.5, 1.0]}, "each of shares must be a number between 0 and 1, not 1.0"),
         ({"shares": []}, "shares is empty"),

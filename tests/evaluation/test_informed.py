@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from mute import MUtE, audit
-from mute.evaluation.informed import would_be_routed
+from mute.adversaries.informed import would_be_routed
 
 PANEL = ["logistic", "quadratic", "neighbours", "narrow kernel", "boosting"]
 _STEPS = 20_000

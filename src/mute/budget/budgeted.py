@@ -61,8 +61,8 @@ class Budgeted(Spending, ConceptEstimator):
 
     Notes
     -----
-    *Guarantees.* The leak on folds of the training rows, `leak_`, has its upper end within the budget. The fit on all
-    rows leaks less: its estimates have half the variance.
+    *Guarantees.* The leak on folds of the training rows, `leak_`, is within the budget, with room for the luck of an
+    audit on as many rows. The fit on all rows leaks less: its estimates have half the variance.
 
     *Limits.* The budget holds for the adversaries of the panel with as many rows as there were. `fit` raises
     `BudgetNotMet` if no setting keeps the budget. Rows must fit in memory.
@@ -202,7 +202,7 @@ class Budgeted(Spending, ConceptEstimator):
             if len(names) != new.n_features_in_ or not all(isinstance(name, str) for name in names):
                 raise MuteError("its feature names do not fit its maps")
             new.feature_names_in_ = np.array(names, object)
-        if new.channel_ is not None and len(new.channel_.mean) != new._n_features_out:
+        if new.channel_ is not None and new.channel_.width != new._n_features_out:
             raise MuteError("its channel does not fit its eraser")
         return new
 

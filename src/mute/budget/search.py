@@ -4,8 +4,8 @@ The eraser is fitted on one half of the rows and erases the other half, on which
 the halves change places. So every training row is judged once, by adversaries that learned on a third of all rows.
 
 Why the promise survives the last fit on all rows: the maps are then estimated from twice as many rows. The leak of
-estimation errors from n rows is proportional to 1/n at most, times m / (m + n) for an adversary with m rows
-(`mute.adversaries.expected`). Halves with m = n/3 leak as much as all rows do to an adversary with m = 4n rows.
+estimation errors from n rows to an adversary with m rows is, where it is small, proportional to √m / n
+(`mute.adversaries.expected`). Halves with m = n/3 leak as much as all rows do to an adversary with m = 4n/3 rows.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import RidgeCV
 
 from mute.adversaries.estimates import Estimate, bootstrap
+from mute.adversaries.informed import INFORMED, says_of_routes, would_be_routed
 from mute.adversaries.panel import PANEL, standardiser
 from mute.adversaries.scoring import cross_chances, folds_of, guesses_of
-from mute.budget.channel import FAMILIES, Axes
+from mute.budget.channel import FAMILIES, ONE_BIT, ONE_BIT_SHARE, Axes, Bits
 from mute.errors import BudgetNotMet, MuteError
 from mute.rows.threads import single_threaded_blas
 from mute.typing import Json, Method
 
 __all__ = [
     "JUDGES", "SCOUTS", "Point", "Trial", "check_rows_suffice", "leak_of", "published", "read_back", "search",
-    "trials_of",
+    "strongest_leak", "trials_of",
 ]  # fmt: skip
 
 # The judge's panel without the wide network, which takes half of its time and never was the strongest after noise.
@@ -47,7 +49,7 @@ _MOST_JUDGED = 6
 # Shares this near to each other are not told apart by the intervals of their leaks.
 _NEAR = 1.12
 # A family must leak no more than this part of what plain noise leaks: single points have luck.
-_CLEARLY = 0.8
+_CLEARLY = 0.9
 # A leak falls about as the share to the power 1 / 0.7.
 _FALL = 0.7
 # Rows that are judged in each half, at most: the interval of two classes is then 0.7 points wide to each side.
@@ -55,13 +57,16 @@ _MOST_ROWS = 10_000
 _READ_ROWS = 8000
 # An interval of 95 % reaches this many standard deviations.
 _REACH = 1.96
+# An audit on as many other rows has luck of its own: its leak differs from this one by so many intervals of this one.
+_LUCK = math.sqrt(2)
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
     """Rows that an eraser has not seen, erased by it, and the axes of its own training rows.
 
-    `rows` has the numbers of the rows, `groups` their sources where they are known.
+    `rows` has the numbers of the rows, `groups` their sources where they are known. `answers` gives what the model
+    says of the routes of published rows; None if it says nothing. `bits` publishes one bit of each column of the rows.
     """
 
     X: NDArray
@@ -69,8 +74,10 @@ class Trial:
     Q: NDArray
     folds: NDArray[np.int64]
     axes: Axes
+    bits: Bits
     rows: NDArray[np.int64]
     groups: NDArray[np.int64] | None = None
+    answers: Callable[[NDArray], NDArray] | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,11 @@ class Point:
     adversary: str
     r2: float
 
+    @property
+    def bound(self) -> float:
+        """The leak with room for the luck of an audit on as many other rows: the budget is kept if it is within."""
+        return self.leak.value + _LUCK * (self.leak.high - self.leak.value)
+
     def to_json(self) -> Json:
         leak = {"value": self.leak.value, "low": self.leak.low, "high": self.leak.high}
         return {**vars(self), "leak": leak}
@@ -91,7 +103,7 @@ class Point:
     def from_json(cls, values: Json) -> Point:
         """The point of a file, checked."""
         numbers = [values[name] for name in ("share", "r2")] + [values["leak"][end] for end in ("value", "low", "high")]
-        if values["family"] not in ("lossless", *FAMILIES) or values["adversary"] not in PANEL:
+        if values["family"] not in ("lossless", *FAMILIES, ONE_BIT) or values["adversary"] not in (*PANEL, INFORMED):
             raise MuteError("its leak budget names a family or an adversary that this version does not know")
         if not all(isinstance(n, int | float) and not isinstance(n, bool) and abs(n) <= 1 for n in numbers):
             raise MuteError("its leak budget has numbers that are no shares")
@@ -114,12 +126,13 @@ def trials_of(
     half, found = folds_of(z, rng, groups, 2) == 0, []
     for seen in (half, ~half):
         eraser = fit(seen)
-        axes = Axes.of(erase(eraser, X[seen], z[seen]), X[seen])
+        axes, bits = Axes.of(erase(eraser, X[seen], z[seen]), X[seen]), Bits.of(X[seen])
         unseen = np.flatnonzero(~seen)
         unseen = np.sort(rng.permutation(unseen)[:_MOST_ROWS])
         kept = None if groups is None else groups[unseen]
         Q = erase(eraser, X[unseen], z[unseen])
-        found.append(Trial(X[unseen], z[unseen], Q, folds_of(z[unseen], rng, kept), axes, unseen, kept))
+        answers = partial(would_be_routed, eraser) if says_of_routes(eraser) else None
+        found.append(Trial(X[unseen], z[unseen], Q, folds_of(z[unseen], rng, kept), axes, bits, unseen, kept, answers))
         step()
     return found
 
@@ -128,6 +141,8 @@ def published(trials: list[Trial], family: str, share: float, secret: bytes) -> 
     """What a channel publishes of the erased rows of each trial; the erased rows themselves at a share of 1."""
     if share >= 1:
         return [t.Q for t in trials]
+    if family == ONE_BIT:
+        return [t.bits(t.Q, t.X, secret) for t in trials]
     return [t.axes.channel(family, share)(t.Q, t.X, secret) for t in trials]
 
 
@@ -159,6 +174,22 @@ def leak_of(
         if found.high > limit:
             return found, name
     return best, strongest
+
+
+def strongest_leak(
+    trials: list[Trial], rows: list[NDArray], n_classes: int, seed: int, limit: float = np.inf
+) -> tuple[Estimate, str]:
+    """`leak_of` by the judges, and by the informed adversary where the eraser routes.
+
+    The informed adversary is the strongest of the others or boosting, whichever does better with the model's answers.
+    """
+    leak, name = leak_of(trials, rows, n_classes, JUDGES, seed, limit)
+    if leak.high > limit or any(t.answers is None for t in trials):
+        return leak, name
+    more = [np.hstack([Q, t.answers(Q)]) for t, Q in zip(trials, rows, strict=True) if t.answers is not None]
+    learners = tuple(dict.fromkeys(["boosting", name]))
+    found, _ = leak_of(trials, more, n_classes, learners, seed, limit)
+    return (found, INFORMED) if found.value > leak.value or found.high > limit else (leak, name)
 
 
 def _above_chance(
@@ -205,7 +236,7 @@ class _Search:
     def judge(self, family: str, share: float, max_leak: float) -> Point:
         """The point of a channel by the panel, up to the first adversary that exceeds the budget."""
         rows = published(self.trials, family, share, self.secret)
-        leak, adversary = leak_of(self.trials, rows, self.n_classes, JUDGES, self.seed, max_leak)
+        leak, adversary = strongest_leak(self.trials, rows, self.n_classes, self.seed, max_leak)
         self.judged.append(Point(family, share, leak, adversary, read_back(self.trials, rows)))
         self.step()
         return self.judged[-1]
@@ -216,9 +247,9 @@ def search(
 ) -> tuple[Point, list[Point]]:
     """The channel that keeps most within the budget, and all points that were judged.
 
-    The budget is kept where the upper end of the interval of the leak is within it. The lossless eraser is tried first,
-    then scouts choose the family, then the whole panel judges shares until the largest one within the budget is known
-    to a tenth.
+    The budget is kept where the leak is within it with room for luck (`Point.bound`). The lossless eraser is tried
+    first, then scouts choose the family of noise, then the whole panel judges shares until the largest one within the
+    budget is known to a tenth. One bit of each column is taken in its place if it keeps the budget and more of the row.
 
     Raises
     ------
@@ -229,11 +260,15 @@ def search(
     with single_threaded_blas():
         found = _Search(trials, n_classes, secret, seed, step)
         whole = found.scout("lossless", 1.0, SCOUTS)
-        if whole.leak.high <= max_leak and (point := found.judge("lossless", 1.0, max_leak)).leak.high <= max_leak:
+        if whole.bound <= max_leak and (point := found.judge("lossless", 1.0, max_leak)).bound <= max_leak:
             return point, found.judged
-        width = whole.leak.high - whole.leak.value
+        bits = found.scout(ONE_BIT, ONE_BIT_SHARE, SCOUTS)
+        kept = bits.bound <= max_leak and (bits := found.judge(ONE_BIT, ONE_BIT_SHARE, max_leak)).bound <= max_leak
+        width = whole.bound - whole.leak.value
         family, share = _begin(found, whole, max(max_leak - width, max_leak / 4))
         best = _largest_within(found, family, share, max_leak)
+        if kept and (best is None or bits.r2 > best.r2):
+            best = bits
         if best is None:
             raise _not_met(found.judged, trials, n_classes, max_leak)
         return best, found.judged
@@ -245,8 +280,8 @@ def _largest_within(found: _Search, family: str, share: float, max_leak: float) 
     for _ in range(_MOST_JUDGED):
         point = found.judge(family, share, max_leak)
         # Where the end of the interval would meet the budget, by the usual fall of a leak with the share.
-        aim = share * (max_leak / max(point.leak.high, max_leak / 4)) ** _FALL
-        if point.leak.high <= max_leak:
+        aim = share * (max_leak / max(point.bound, max_leak / 4)) ** _FALL
+        if point.bound <= max_leak:
             best = point
         else:
             bad, failed = share, failed + 1
@@ -298,9 +333,9 @@ def check_rows_suffice(n_rows: int, n_classes: int, max_leak: float) -> None:
 def _not_met(judged: list[Point], trials: list[Trial], n_classes: int, max_leak: float) -> BudgetNotMet:
     from mute.adversaries.expected import harmonic_mean, rows_needed
 
-    best = min(judged, key=lambda p: p.leak.high)
+    best = min(judged, key=lambda p: p.bound)
     counts = np.bincount(np.concatenate([t.z for t in trials]), minlength=n_classes)
-    half = best.leak.high - best.leak.value
+    half = best.bound - best.leak.value
     if best.leak.value < max_leak:
         wanted = math.ceil(counts.sum() * (half / (max_leak - best.leak.value)) ** 2)
         more = f"; the interval is too wide, and about {wanted:,} rows would narrow it enough"
@@ -312,6 +347,7 @@ def _not_met(judged: list[Point], trials: list[Trial], n_classes: int, max_leak:
         more = "" if enough else f"; by the closed form {needed:,} rows a class are enough for {columns:,} columns"
     return BudgetNotMet(
         f"no setting keeps max_leak={max_leak:g}: the best found leaks {best.leak.value:.3f} ({best.leak.low:.3f} to "
-        f"{best.leak.high:.3f}) to {best.adversary} at R² {best.r2:.2f}; allow a larger leak or give more rows{more}",
+        f"{best.leak.high:.3f}) to {best.adversary} at R² {best.r2:.2f}, and an audit on as many other rows may find "
+        f"{best.bound:.3f}; allow a larger leak or give more rows{more}",
         best.to_json(),
     )

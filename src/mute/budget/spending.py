@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable
-from typing import Any
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mute.adversaries.estimates import Estimate
-from mute.budget.channel import SECRET_BYTES, Axes, Channel, check_of, secret_bytes
+from mute.budget.channel import ONE_BIT, SECRET_BYTES, Axes, Bits, Channel, check_of, secret_bytes
 from mute.budget.search import Fit, Point, check_rows_suffice, search, trials_of
 from mute.errors import MuteError, WeakResultWarning
 from mute.estimators.state import LARGEST_ROW, TRIAL_ROWS, check_array
@@ -21,7 +21,7 @@ from mute.typing import Array, Json, LabelsLike, Method
 __all__ = ["Spending", "erased_rows", "group_codes"]
 
 # Steps of a search that reports its progress: two fits, and at most so many channels.
-_STEPS = 21
+_STEPS = 23
 
 
 class Spending:
@@ -29,7 +29,7 @@ class Spending:
 
     Attributes
     ----------
-    channel_ : Channel or None
+    channel_ : Channel, Bits or None
         What is lost after the eraser; None if nothing is.
     leak_ : Estimate or None
         The leak to the strongest adversary of the panel on folds of the training rows, with its interval.
@@ -41,7 +41,7 @@ class Spending:
     """
 
     max_leak: float | None
-    channel_: Channel | None
+    channel_: Channel | Bits | None
     leak_: Estimate | None
     r2_: float | None
     budget_: Json | None
@@ -91,7 +91,10 @@ class Spending:
 
     def _open_channel(self, point: Point, Q: Array, X: Array, sha256: str) -> None:
         """Fit the channel of `point` to the erased training rows Q of X, and set its secret."""
-        self.channel_ = None if point.share >= 1 else Axes.of(Q, X).channel(point.family, point.share)
+        if point.family == ONE_BIT:
+            self.channel_ = Bits.of(X)
+        else:
+            self.channel_ = None if point.share >= 1 else Axes.of(Q, X).channel(point.family, point.share)
         self._secret = self.__dict__.pop("_given_secret", None)
         self._secret_in_file = self._secret is None
         if self._secret is None:
@@ -104,12 +107,12 @@ class Spending:
         """What is published of erased rows Q of the rows X."""
         if self.channel_ is None:
             return Q
-        if self._secret is None:
+        if self._secret is None and self.channel_.noisy:
             raise MuteError(
                 "this model was saved without its secret, so it cannot draw the noise of its rows; "
                 "give the secret of the fit: mute.load(path, secret=...), --secret FILE on the command line"
             )
-        return self.channel_(Q, X, self._secret)
+        return self.channel_(Q, X, self._secret or b"")
 
     def _budget_state(self) -> tuple[dict[str, NDArray], Json | None]:
         """Arrays and plain state for a file."""
@@ -137,9 +140,10 @@ class Spending:
         judged = [Point.from_json(p) for p in state["judged"]]
         self._secret_in_file, self._check = secret is not None, str(state["check"])
         if state["channel"]:
-            parts = {name: tensors[f"channel.{name}"] for name in ("mean", "read", "write", "kept")}
-            _check_channel(parts)
-            self.channel_ = Channel(**parts)
+            kind = Bits if point.family == ONE_BIT else Channel
+            parts = {field.name: tensors[f"channel.{field.name}"] for field in fields(kind)}
+            self.channel_ = kind(**parts)
+            _check_channel(self.channel_)
         self.leak_, self.r2_ = point.leak, point.r2
         self.budget_ = {
             "max_leak": max_leak, "rows": state["rows"], **point.to_json(), "judged": [p.to_json() for p in judged],
@@ -157,7 +161,12 @@ class Spending:
         self._secret = given
 
 
-def _check_channel(parts: dict[str, Any]) -> None:
+def _check_channel(channel: Channel | Bits) -> None:
+    parts = vars(channel)
+    if isinstance(channel, Bits):
+        if channel.median.ndim != 1 or len({a.shape for a in parts.values()}) != 1:
+            raise MuteError("the arrays of its channel do not fit together")
+        return
     read, write, kept = parts["read"], parts["write"], parts["kept"]
     if kept.ndim != 1 or read.shape[1:] != kept.shape or write.shape[::-1] != read.shape:
         raise MuteError("the arrays of its channel do not fit together")
@@ -165,7 +174,7 @@ def _check_channel(parts: dict[str, Any]) -> None:
         raise MuteError("its channel keeps shares that are not between 0 and 1, or does not fit its columns")
     if not np.allclose(write @ read, np.eye(len(kept)), atol=1e-6):
         raise MuteError("the two ways of its channel do not undo each other")
-    rng, channel = np.random.default_rng(), Channel(**parts)
+    rng = np.random.default_rng()
     erased = parts["mean"] + rng.standard_normal((TRIAL_ROWS, len(kept))) @ write
     for rows in (erased, rng.standard_normal(erased.shape)):
         with np.errstate(all="ignore"):

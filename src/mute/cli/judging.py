@@ -166,7 +166,8 @@ def frontier(
     ids: console.Ids = None,
     methods: Annotated[str, typer.Option(help="all, or names separated by commas; see `mute methods`.")] = "mute",
     families: Annotated[
-        str, typer.Option(help="noise, noise by worth, components; names separated by commas.", show_default="all")
+        str,
+        typer.Option(help="noise, noise by worth, components, one bit; names separated by commas.", show_default="all"),
     ] = "all",
     shares: Annotated[
         str, typer.Option(help="Shares of the erased rows' worth to keep, between 0 and 1, separated by commas.")
@@ -182,7 +183,7 @@ def frontier(
 
     Finished methods are kept in a folder beside the report; the same command continues an interrupted run.
     """
-    from mute.budget.channel import FAMILIES
+    from mute.budget.channel import FAMILIES, ONE_BIT
     from mute.evaluation.frontier import frontier as measure
     from mute.tables.table import TableMatrix
 
@@ -193,9 +194,10 @@ def frontier(
     out = console.output(quiet)
     if isinstance(matrix, TableMatrix):
         out.print(console.what_is_read(matrix, x, concept, labels))
+    kinds = [*FAMILIES, ONE_BIT] if families == "all" else families
     with _resumable(folder), console.warnings_shown(out), console.progress_bar(quiet, "reading") as report:
         found = measure(
-            matrix, labels, task=tasks, methods=methods, families=list(FAMILIES) if families == "all" else families,
+            matrix, labels, task=tasks, methods=methods, families=kinds,
             shares=kept, max_leak=max_leak, groups=units, random_state=seed, progress=report, folder=folder,
         )  # fmt: skip
     matrix.check_unchanged()

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from mute.adversaries.estimates import Estimate, bootstrap_mean
 from mute.adversaries.panel import PANEL
 from mute.adversaries.scoring import cross_chances
-from mute.budget.channel import FAMILIES, SECRET_BYTES
-from mute.budget.search import JUDGES, Trial, check_rows_suffice, leak_of, published, read_back, trials_of
+from mute.budget.channel import FAMILIES, ONE_BIT, ONE_BIT_SHARE, SECRET_BYTES
+from mute.budget.search import JUDGES, Trial, check_rows_suffice, published, read_back, strongest_leak, trials_of
 from mute.budget.spending import erased_rows, group_codes
 from mute.errors import MuteError
 from mute.evaluation.blocks import check_matrix, labels_of
@@ -101,7 +101,7 @@ def frontier(
     *,
     task: LabelsLike = None,
     methods: str | Sequence[str] = "mute",
-    families: str | Sequence[str] = tuple(FAMILIES),
+    families: str | Sequence[str] = (*FAMILIES, ONE_BIT),
     shares: Sequence[float] = (0.9, 0.75, 0.6, 0.45, 0.3, 0.2, 0.1),
     max_leak: float = 0.03,
     groups: LabelsLike = None,
@@ -123,7 +123,7 @@ def frontier(
     methods : "all", comma-separated names or a sequence of them
         Names of `mute.estimators.registry.METHODS`, with a preset after a colon where wanted.
     families : comma-separated names or a sequence of them
-        How the noise is spread: of `mute.budget.channel.FAMILIES`.
+        How information is lost: of `mute.budget.channel.FAMILIES`, and "one bit" of each column, which has no shares.
     shares : sequence of float
         Shares of the worth of the erased rows that the channel keeps, between 0 and 1. The lossless point is always
         measured.
@@ -194,7 +194,8 @@ def frontier(
     units = group_codes(groups, len(X))
 
     given = _Rows(X, encoder.as_array(), codes, tasks, task_codes, units, random_state)
-    channels = [(_LOSSLESS, 1.0), *((family, share) for family in kinds for share in kept)]
+    channels = [(_LOSSLESS, 1.0)]
+    channels += [(family, share) for family in kinds for share in ([ONE_BIT_SHARE] if family == ONE_BIT else kept)]
 
     def work(name: str, step: Progress) -> Json:
         return {"points": given.points(name, channels, step)}
@@ -254,7 +255,7 @@ class _Rows:
 
     def _point(self, trials: list[Trial], family: str, share: float, secret: bytes, seed: int) -> Json:
         rows = published(trials, family, share, secret)
-        leak, adversary = leak_of(trials, rows, len(self.classes), JUDGES, seed)
+        leak, adversary = strongest_leak(trials, rows, len(self.classes), seed)
         accuracy = None if self.y is None else _accuracy(trials, rows, self.y, seed)
         return {
             "family": family, "share": share, "leak": plain(leak), "adversary": adversary,
@@ -275,9 +276,10 @@ def _accuracy(trials: list[Trial], rows: list[NDArray], y: NDArray[np.int64], se
 
 def _families_of(families: str | Sequence[str]) -> list[str]:
     names = [name.strip() for name in families.split(",")] if isinstance(families, str) else list(families)
-    unknown = [name for name in names if name not in FAMILIES]
+    known = (*FAMILIES, ONE_BIT)
+    unknown = [name for name in names if name not in known]
     if unknown or not names:
-        raise MuteError(f"families must be some of {', '.join(FAMILIES)}, not {unknown[0] if unknown else names!r}")
+        raise MuteError(f"families must be some of {', '.join(known)}, not {unknown[0] if unknown else names!r}")
     return list(dict.fromkeys(names))
 
 

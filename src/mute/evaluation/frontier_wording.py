@@ -78,7 +78,8 @@ def frontier_notes(found: Json) -> list[str]:
         "Each method was fitted on one half of the rows and erased the other half; then the halves changed places. A "
         f"channel published the erased rows, and each adversary learned on two thirds of them and was tested on the "
         f"third, three times, so that every row was tested once.{groups}",
-        f"The panel: {', '.join(about['panel'])}. Intervals: the middle 95 % of bootstrap draws of the test rows.",
+        f"The panel: {', '.join(about['panel'])}, and the informed adversary for erasers that route. Intervals: the "
+        "middle 95 % of bootstrap draws of the test rows.",
         "R²: share of the variance of the original rows that a linear reader reads back from published rows it has not "
         "learned from. Share kept: share of the worth of the erased rows that the channel keeps.",
         "The chosen point has the largest R² of the measured points whose interval ends within the budget. A fit with "
