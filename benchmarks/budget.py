@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from rich.table import Table
 
 import mute
 from mute.datasets import load_glove_gender
+from mute.paper.budgets import spent_on
 from mute.paper.fresh import rows_to_fit, split_problem
 from mute.paper.problems import problem
 
@@ -60,23 +60,7 @@ def parts_of(name: str, seed: int) -> Parts:
 
 
 def run(name: str, seed: int) -> dict[str, object]:
-    max_leak, _ = TARGETS[name]
-    X, z, X_new, z_new = parts_of(name, seed)
-    line: dict[str, object] = {"rows": len(X), "columns": X.shape[1], "unseen": len(X_new)}
-    start = time.perf_counter()
-    try:
-        eraser = mute.MUtE(max_leak=max_leak, random_state=seed).fit(X, z)
-    except mute.BudgetNotMet as error:
-        return {**line, "verdict": "budget not met", "said": str(error), "fit_seconds": time.perf_counter() - start}
-    line["fit_seconds"] = time.perf_counter() - start
-    report = mute.audit(eraser, X_new, z_new, max_leak=max_leak, random_state=seed)
-    leak, spent = report.leak, eraser.budget_
-    return {
-        **line, "verdict": report.verdict, "leak": leak.value, "low": leak.low, "high": leak.high,
-        "adversary": leak.adversary, "r2": max(r.r2.value for r in report.utility.reconstruction),
-        "promised": eraser.leak_.value, "promised_high": eraser.leak_.high, "family": spent["family"],
-        "share": spent["share"], "seconds": time.perf_counter() - start,
-    }  # fmt: skip
+    return spent_on(*parts_of(name, seed), TARGETS[name][0], seed)
 
 
 def main() -> None:

@@ -61,8 +61,8 @@ class Budgeted(Spending, ConceptEstimator):
 
     Notes
     -----
-    *Guarantees.* The leak on folds of the training rows, `leak_`, is within the budget, with room for the luck of an
-    audit on as many rows. The fit on all rows leaks less: its estimates have half the variance.
+    *Guarantees.* The leak on folds of the training rows, `leak_`, has its upper end within the budget. The fit on all
+    rows leaks less: its estimates have half the variance.
 
     *Limits.* The budget holds for the adversaries of the panel with as many rows as there were. `fit` raises
     `BudgetNotMet` if no setting keeps the budget. Rows must fit in memory.

@@ -57,8 +57,6 @@ _MOST_ROWS = 10_000
 _READ_ROWS = 8000
 # An interval of 95 % reaches this many standard deviations.
 _REACH = 1.96
-# An audit on as many other rows has luck of its own: its leak differs from this one by so many intervals of this one.
-_LUCK = math.sqrt(2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,11 +87,6 @@ class Point:
     leak: Estimate
     adversary: str
     r2: float
-
-    @property
-    def bound(self) -> float:
-        """The leak with room for the luck of an audit on as many other rows: the budget is kept if it is within."""
-        return self.leak.value + _LUCK * (self.leak.high - self.leak.value)
 
     def to_json(self) -> Json:
         leak = {"value": self.leak.value, "low": self.leak.low, "high": self.leak.high}
@@ -247,9 +240,9 @@ def search(
 ) -> tuple[Point, list[Point]]:
     """The channel that keeps most within the budget, and all points that were judged.
 
-    The budget is kept where the leak is within it with room for luck (`Point.bound`). The lossless eraser is tried
-    first, then scouts choose the family of noise, then the whole panel judges shares until the largest one within the
-    budget is known to a tenth. One bit of each column is taken in its place if it keeps the budget and more of the row.
+    The budget is kept where the upper end of the interval of the leak is within it. The lossless eraser is tried first,
+    then scouts choose the family of noise, then the whole panel judges shares until the largest one within the budget
+    is known to a tenth. One bit of each column is judged too. Of all that keep the budget, the largest R² wins.
 
     Raises
     ------
@@ -260,28 +253,27 @@ def search(
     with single_threaded_blas():
         found = _Search(trials, n_classes, secret, seed, step)
         whole = found.scout("lossless", 1.0, SCOUTS)
-        if whole.bound <= max_leak and (point := found.judge("lossless", 1.0, max_leak)).bound <= max_leak:
+        if whole.leak.high <= max_leak and (point := found.judge("lossless", 1.0, max_leak)).leak.high <= max_leak:
             return point, found.judged
-        bits = found.scout(ONE_BIT, ONE_BIT_SHARE, SCOUTS)
-        kept = bits.bound <= max_leak and (bits := found.judge(ONE_BIT, ONE_BIT_SHARE, max_leak)).bound <= max_leak
-        width = whole.bound - whole.leak.value
-        family, share = _begin(found, whole, max(max_leak - width, max_leak / 4))
-        best = _largest_within(found, family, share, max_leak)
-        if kept and (best is None or bits.r2 > best.r2):
-            best = bits
+        if found.scout(ONE_BIT, ONE_BIT_SHARE, SCOUTS).leak.high <= max_leak:
+            found.judge(ONE_BIT, ONE_BIT_SHARE, max_leak)
+        width = whole.leak.high - whole.leak.value
+        _judge_shares(found, *_begin(found, whole, max(max_leak - width, max_leak / 4)), max_leak)
+        best = max((p for p in found.judged if p.leak.high <= max_leak), key=lambda p: p.r2, default=None)
         if best is None:
             raise _not_met(found.judged, trials, n_classes, max_leak)
         return best, found.judged
 
 
-def _largest_within(found: _Search, family: str, share: float, max_leak: float) -> Point | None:
-    """The largest share of a family that keeps the budget by the whole panel, to a tenth; None if none does."""
-    best, bad, failed = None, 1.0, 0
+def _judge_shares(found: _Search, family: str, share: float, max_leak: float) -> None:
+    """Judge shares of a family until the largest one that keeps the budget is known to a tenth."""
+    best: Point | None = None
+    bad, failed = 1.0, 0
     for _ in range(_MOST_JUDGED):
         point = found.judge(family, share, max_leak)
         # Where the end of the interval would meet the budget, by the usual fall of a leak with the share.
-        aim = share * (max_leak / max(point.bound, max_leak / 4)) ** _FALL
-        if point.bound <= max_leak:
+        aim = share * (max_leak / max(point.leak.high, max_leak / 4)) ** _FALL
+        if point.leak.high <= max_leak:
             best = point
         else:
             bad, failed = share, failed + 1
@@ -293,7 +285,6 @@ def _largest_within(found: _Search, family: str, share: float, max_leak: float) 
             if min(aim, bad) <= best.share * _NEAR:
                 break
             share = min(aim if best.share < aim < bad else math.sqrt(best.share * bad), 2 * best.share)
-    return best
 
 
 def _begin(found: _Search, whole: Point, aim: float) -> tuple[str, float]:
@@ -333,9 +324,9 @@ def check_rows_suffice(n_rows: int, n_classes: int, max_leak: float) -> None:
 def _not_met(judged: list[Point], trials: list[Trial], n_classes: int, max_leak: float) -> BudgetNotMet:
     from mute.adversaries.expected import harmonic_mean, rows_needed
 
-    best = min(judged, key=lambda p: p.bound)
+    best = min(judged, key=lambda p: p.leak.high)
     counts = np.bincount(np.concatenate([t.z for t in trials]), minlength=n_classes)
-    half = best.bound - best.leak.value
+    half = best.leak.high - best.leak.value
     if best.leak.value < max_leak:
         wanted = math.ceil(counts.sum() * (half / (max_leak - best.leak.value)) ** 2)
         more = f"; the interval is too wide, and about {wanted:,} rows would narrow it enough"
@@ -347,7 +338,6 @@ def _not_met(judged: list[Point], trials: list[Trial], n_classes: int, max_leak:
         more = "" if enough else f"; by the closed form {needed:,} rows a class are enough for {columns:,} columns"
     return BudgetNotMet(
         f"no setting keeps max_leak={max_leak:g}: the best found leaks {best.leak.value:.3f} ({best.leak.low:.3f} to "
-        f"{best.leak.high:.3f}) to {best.adversary} at R² {best.r2:.2f}, and an audit on as many other rows may find "
-        f"{best.bound:.3f}; allow a larger leak or give more rows{more}",
+        f"{best.leak.high:.3f}) to {best.adversary} at R² {best.r2:.2f}; allow a larger leak or give more rows{more}",
         best.to_json(),
     )

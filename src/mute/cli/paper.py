@@ -16,14 +16,15 @@ commands = typer.Typer()
 
 
 @commands.command(
-    epilog="Studies: synthetic, tradeoff, words, fairness, augmentation, surrogates, text. One more study, fresh, "
-    "measures what adversaries read from unseen rows; it takes about an hour on two cores and runs only if named. "
+    epilog="Studies: synthetic, tradeoff, words, fairness, augmentation, surrogates, text. Two more measure what "
+    "adversaries read from unseen rows and run only if named: fresh (an hour on two cores) and budget (two hours). "
     "Data: first run `mute data prepare glove wordsim bug bug-occupations bug-texts panda-gender` (word2vec for "
-    "fresh), or give the authors' files."
+    "fresh and budget), or give the authors' files."
 )
 def paper(
     studies: Annotated[
-        list[str] | None, typer.Argument(metavar="[STUDY]...", help="Studies to run.", show_default="all but fresh")
+        list[str] | None,
+        typer.Argument(metavar="[STUDY]...", help="Studies to run.", show_default="all but fresh and budget"),
     ] = None,
     study: Annotated[
         list[str] | None, typer.Option(metavar="STUDY", help="The same as the argument; repeat for more.")

@@ -208,10 +208,12 @@ def fresh(data: Problem | None, job: Json, quick: bool = False) -> Json:
     }
 
 
-def split_problem(data: Problem, rows: int, seed: int) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+def split_problem(
+    data: Problem, rows: int, seed: int, quick: bool = False
+) -> tuple[NDArray, NDArray, NDArray, NDArray]:
     """Rows to fit on and their classes, rows to judge with and theirs, as the study has them."""
     X, z = _whole(data)
-    fit, judge = split(z, rows, _JUDGED[data.name], seed)
+    fit, judge = split(z, rows, _JUDGED[data.name], seed, quick)
     return X[fit], z[fit], X[judge], z[judge]
 
 

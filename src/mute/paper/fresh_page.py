@@ -24,9 +24,19 @@ from mute.paper.fresh import (
 )
 from mute.typing import Foreign, Json
 
-__all__ = ["Point", "as_good", "fresh_values", "interval", "leak_shown", "points_of", "share_lowered", "worse_anywhere"]
+__all__ = [
+    "TITLES",
+    "Point",
+    "as_good",
+    "fresh_values",
+    "interval",
+    "leak_shown",
+    "points_of",
+    "share_lowered",
+    "worse_anywhere",
+]
 
-_TITLES = {
+TITLES = {
     "glove": "words", "bios": "sentences", SYNTHETIC: "synthetic", "word2vec": "other words", "jigsaw": "occupations"
 }  # fmt: skip
 
@@ -59,13 +69,13 @@ class Point:
 
     @property
     def title(self) -> str:
-        return f"{_TITLES[self.problem]}, D = {self.columns}, n = {self.rows:,}"
+        return f"{TITLES[self.problem]}, D = {self.columns}, n = {self.rows:,}"
 
 
 def points_of(found: Iterable[Json]) -> Points:
     """Results of the study: at every point, of every method, by seed."""
     points: Points = {}
-    order = list(_TITLES)
+    order = list(TITLES)
     mine = [row for row in found if row["job"] == "fresh"]
     for row in sorted(mine, key=lambda row: (order.index(row["problem"]), row["result"]["columns"], row["rows"])):
         result = row["result"]
@@ -137,7 +147,7 @@ def as_good(points: Points) -> list[tuple[Point, str, float, float]]:
 def fresh_values(found: Iterable[Json], folder: Path) -> Json:
     """What the page shows; writes its figures to `folder`."""
     points = points_of(found)
-    by_rows = {title: [p for p in points if p.problem == name] for name, title in _TITLES.items() if name != SYNTHETIC}
+    by_rows = {title: [p for p in points if p.problem == name] for name, title in TITLES.items() if name != SYNTHETIC}
     by_rows["synthetic"] = _commonest(points, "columns")
     by_rows = {title: mine for title, mine in by_rows.items() if mine}
     by_columns = _commonest(points, "rows")
@@ -149,7 +159,7 @@ def fresh_values(found: Iterable[Json], folder: Path) -> Json:
         (True, "fresh-confirmed.png", "The same on data on which nothing was chosen"),
     ):
         panels = [
-            (f"{_TITLES[mine[0].problem]}, D = {mine[0].columns}", mine, [p.rows for p in mine])
+            (f"{TITLES[mine[0].problem]}, D = {mine[0].columns}", mine, [p.rows for p in mine])
             for mine in by_rows.values()
             if (mine[0].problem in CONFIRMING) == confirming
         ]

@@ -14,6 +14,7 @@ from mute.evaluation.rendering import deliver, markdown_table, render
 from mute.flow.stopping import EarlyStopping, StopOnNoGain
 from mute.paper import figures, published
 from mute.paper.augmenting import TWINS
+from mute.paper.budgets_page import budget_values
 from mute.paper.copies import COPIES
 from mute.paper.erasing import CORE, entries
 from mute.paper.fresh_page import fresh_values, leak_shown
@@ -62,6 +63,8 @@ def write_page(results: Results, folder: Path) -> Path:
         values["texts"] = text_values(results, folder)
     if "fresh" in studies:
         values["fresh"] = fresh_values(results.found, folder)
+    if "budget" in studies:
+        values["budget"] = budget_values(results.found, folder)
     page = render(
         "mute.paper",
         "page.md.j2",
@@ -75,7 +78,7 @@ def write_page(results: Results, folder: Path) -> Path:
         plan=results.plan,
         about=results.about,
         studies=studies,
-        only_new=set(studies) <= {"text", "fresh"},
+        only_new=set(studies) <= {"text", "fresh", "budget"},
         stopping_rule=stopping_rule(),
         words=_erased(results, "glove", CORE),
         core=lambda name: _erased(results, name, CORE),

@@ -14,6 +14,7 @@ from pathlib import Path
 from mute.errors import MuteError
 from mute.paper import texts as moving
 from mute.paper.augmenting import TWINS, augmented
+from mute.paper.budgets import BUDGETS, budget_jobs, frontier_of, spent
 from mute.paper.copies import copied
 from mute.paper.erasing import CORE, SLOW, entries, erase
 from mute.paper.fresh import FRESH_SETS, SYNTHETIC, fresh, fresh_jobs, most_judge_rows, rows_to_fit
@@ -34,16 +35,20 @@ STUDIES = {
     "surrogates": "copies of MUtE: time, task, gaps, probes",
     "text": "counterfactual texts: ways to move embeddings and ways to decode them",
     "fresh": "what is read of unseen rows, by training rows, columns and what is kept; about an hour on two cores",
+    "budget": "a leak budget on unseen rows, its frontier and its certificate; about two hours on two cores",
 }
 
-# What is run when no study is named; a long one that is not in the paper must be asked for.
-DEFAULT_STUDIES = tuple(name for name in STUDIES if name != "fresh")
+# What is run when no study is named; long ones that are not in the paper must be asked for.
+DEFAULT_STUDIES = tuple(name for name in STUDIES if name not in ("fresh", "budget"))
 
 # What each study needs, besides texts.
 _DATA_SETS: dict[str, Iterable[str]] = {
     "tradeoff": PROBLEMS, "words": ("glove",), "fairness": FAIRNESS, "augmentation": FAIRNESS, "surrogates": FAIRNESS,
-    "fresh": FRESH_SETS,
+    "fresh": FRESH_SETS, "budget": BUDGETS,
 }  # fmt: skip
+
+# Studies of unseen rows split the data themselves; their jobs depend on nothing but the rows.
+_UNSEEN, _UNSEEN_JOBS = ("fresh", "budget"), ("fresh", "budget", "frontier")
 
 _TEXTS = "texts"
 _QUICK_ROWS = 800
@@ -111,7 +116,7 @@ class Plan:
     def jobs(
         self, problems: Iterable[str], texts: Iterable[str] = (), to_fit: dict[str, int] | None = None
     ) -> list[Json]:
-        """All jobs on these data sets and sets of texts; `to_fit` are the rows that the study of unseen rows fits on.
+        """All jobs on these data sets and sets of texts; `to_fit` are the rows that studies of unseen rows fit on.
 
         First seeds come first, so that a stopped run has something of everything.
         """
@@ -137,6 +142,8 @@ class Plan:
         found += moving.text_jobs(list(texts), self.inverter is not None, self.quick)
         if "fresh" in self.studies:
             found += fresh_jobs(to_fit or {}, runs, self.quick)
+        if "budget" in self.studies:
+            found += budget_jobs(to_fit or {}, runs, self.quick)
         return sorted(found, key=lambda job: (job["seed"], job["job"], job.get("problem", ""), job.get("label", "")))
 
 
@@ -188,10 +195,10 @@ def run(
         prints["glove"] += repr(surveys)
     texts = _text_prints(plan, left_out)
     inverter = "" if plan.inverter is None else moving.print_of_inverter(plan.inverter)
-    fresh_sets = [name for name in FRESH_SETS if name in problems and name in plan.data_sets("fresh")]
+    fresh_sets = [name for name in FRESH_SETS if name in problems and name in plan.data_sets(*_UNSEEN)]
     jobs = plan.jobs(problems, texts, {name: rows_to_fit(_problem(name, plan), plan.quick) for name in fresh_sets})
     names = [
-        _name(job, _data_of(job, plan, bare if job["job"] == "fresh" else prints, texts, inverter)) for job in jobs
+        _name(job, _data_of(job, plan, bare if job["job"] in _UNSEEN_JOBS else prints, texts, inverter)) for job in jobs
     ]
     parts = folder / "parts"
     try:
@@ -245,7 +252,7 @@ def _data_of(job: Json, plan: Plan, prints: dict[str, str], texts: dict[str, str
     """What the answer of a job depends on, besides its settings."""
     if job["job"] == "text":
         return texts[job["set"]] + (inverter if job["decoder"] == "inverter" else "")
-    if job["job"] == "fresh":
+    if job["job"] in _UNSEEN_JOBS:
         return f"{prints.get(job['problem'], '')} {most_judge_rows(plan.quick)}"
     return prints[job["problem"]] if "problem" in job else plan.mixture_rows
 
@@ -286,6 +293,10 @@ def _result(job: Json, plan: Plan) -> Json:
         if job["job"] == "fresh":
             return fresh(None if job["problem"] == SYNTHETIC else _problem(job["problem"], plan), job, plan.quick)
         data = _problem(job["problem"], plan)
+        if job["job"] == "budget":
+            return spent(data, job, plan.quick)
+        if job["job"] == "frontier":
+            return frontier_of(data, job, plan.quick)
         if job["job"] == "augment":
             return augmented(data, job["label"], job["seed"])
         if job["job"] == "copy":
