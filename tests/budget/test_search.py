@@ -5,7 +5,8 @@ import pytest
 from numpy.typing import NDArray
 
 import mute
-from mute.budget.search import check_rows_suffice
+from betraying import Marked, rows
+from mute.budget.search import check_rows_suffice, leak_of, strongest_leak, trials_of
 from mute.errors import BudgetNotMet
 from mute.rivals import LEACE
 
@@ -71,6 +72,20 @@ def test_one_bit_of_each_column_where_classes_differ_in_shape_alone(tmp_path) ->
     assert (mute.load(tmp_path / "bits.safetensors").transform(X[3000:]) == Q).all()
     report = mute.audit(eraser, X[3000:], z[3000:], adversaries=["quadratic", "boosting"], max_leak=0.05)
     assert report.verdict == "erased"
+
+
+def test_the_search_has_an_informed_adversary() -> None:
+    """The rows tell nothing, the inverse tells the route: a panel without the model would let this eraser pass."""
+    X, labels = rows(1200)
+    z = (labels == "b").astype(int)
+    trials = trials_of(
+        lambda seen: Marked(), lambda eraser, X, z: eraser.transform(X), X, z, None, np.random.default_rng(0), int
+    )
+    published = [t.Q for t in trials]
+    # The leak of the strongest of two: three standard errors of 1,200 rows are 0.043.
+    assert leak_of(trials, published, 2, ("quadratic", "boosting"), 0)[0].value < 0.06
+    leak, name = strongest_leak(trials, published, 2, 0)
+    assert name == "informed" and leak.value > 0.45
 
 
 class Untouched(LEACE):

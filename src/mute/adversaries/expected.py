@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-__all__ = ["columns_needed", "expected_accuracy", "harmonic_mean", "rounded_up", "rows_needed"]
+__all__ = ["accuracy_at", "columns_needed", "expected_accuracy", "harmonic_mean", "rounded_up", "rows_needed"]
 
 # No table has more rows: a search that ends here has found no answer.
 _MOST_ROWS = 1e15
@@ -46,10 +46,11 @@ def expected_accuracy(n_columns: float, training: float, learning: float, n_clas
     0.52
     """
     distance = n_columns / math.sqrt(training) * math.sqrt(learning / (learning + training))
-    return _accuracy_at(distance, n_classes)
+    return accuracy_at(distance, n_classes)
 
 
-def _accuracy_at(distance: float, n_classes: int) -> float:
+def accuracy_at(distance: float, n_classes: int = 2) -> float:
+    """Best balanced accuracy for Gaussian classes, every two of which are `distance` standard deviations apart."""
     if n_classes == 2:
         return float(norm.cdf(distance / 2))
     shift = distance / math.sqrt(2)
