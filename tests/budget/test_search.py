@@ -88,6 +88,21 @@ def test_the_search_has_an_informed_adversary() -> None:
     assert name == "informed" and leak.value > 0.45
 
 
+def test_an_adversary_that_may_have_had_luck_is_asked_again() -> None:
+    """Rows without a class: an interval that contains the budget by luck is averaged over folds dealt anew."""
+    rng = np.random.default_rng(2)
+    X, z = rng.normal(size=(900, 3)), rng.integers(2, size=900)
+    trials = trials_of(lambda seen: Untouched().fit(X, z), lambda e, X, z: X, X, z, None, rng, int)
+    rows, panel = [t.Q for t in trials], ("quadratic",)
+    once, _ = leak_of(trials, rows, 2, panel, 0)
+    assert leak_of(trials, rows, 2, panel, 0, limit=once.high + 0.01)[0] == once
+    assert leak_of(trials, rows, 2, panel, 0, limit=once.value - 0.01)[0] == once
+    again, _ = leak_of(trials, rows, 2, panel, 0, limit=(once.value + once.high) / 2)
+    assert again.value != once.value
+    # No interval of one round is narrower for it: it is what an audit of one round has.
+    assert again.high - again.low > 0.8 * (once.high - once.low)
+
+
 class Untouched(LEACE):
     """An eraser that erases nothing."""
 

@@ -15,7 +15,7 @@ def test_jobs_of_the_study():
     jobs = budget_jobs({"glove": 13_998, "word2vec": 900}, 3, False)
     assert [job["seed"] for job in jobs if job["job"] == "budget"] == [0, 1, 2] * 2
     curves = [job for job in jobs if job["job"] == "frontier"]
-    assert {job["label"] for job in curves} == set(FRONTIER["glove"]) and {job["rows"] for job in curves} == {8000}
+    assert {job["label"] for job in curves} == set(FRONTIER["glove"]) and {job["rows"] for job in curves} == {6000}
     assert set(BUDGETS) == {"glove", "bios", "word2vec", "jigsaw"}
     assert not [job for job in Plan().jobs(["glove"]) if job["job"] in ("budget", "frontier")]
 

@@ -25,7 +25,7 @@ _QUICK_BUDGET = 0.2
 _FAST = ("mute", "none", "leace", "qleace", "linear-ot", "taco", "pef")
 FRONTIER = {"glove": (*_FAST, "inlp", "farm", "kram", "leopard"), "bios": _FAST}
 _SHARES = (0.6, 0.45, 0.3, 0.15)
-_FRONTIER_ROWS = 8000
+_FRONTIER_ROWS = 6000
 # Cells that the certificate counts, and that MUtE publishes.
 CELLS = 8
 
