@@ -43,7 +43,7 @@ OUTCOMES = ("refused", "kept", "surprise")
 HAS_TORCH = find_spec("torch") is not None
 NAMES = [name for name, method in METHODS.items() if name != "none" and (HAS_TORCH or not method.torch)]
 # Erasers that lose something after their map, which no fit of so few rows would choose.
-SPENT = {"mute-budget": "mute", "leace-budget": "leace", "mute-cells": "mute"}
+SPENT = {"mute-budget": "mute", "mute-bits": "mute", "leace-budget": "leace", "mute-cells": "mute"}
 NAMES += SPENT
 _MOST_SECONDS, _MOST_KILOBYTES = 5.0, 500_000
 
@@ -91,7 +91,7 @@ def victims(folder: Path, names: list[str] = NAMES) -> list[Victim]:
 
 
 def spend(name: str, eraser: Any, X: NDArray) -> Any:
-    """The eraser with cells, or with a channel that keeps half."""
+    """The eraser with cells, or with a channel that keeps half, or with one bit of each column."""
     Q = eraser.transform(X)
     if name == "mute-cells":
         eraser.cells_ = learn_cells(Q, 8)
@@ -101,7 +101,7 @@ def spend(name: str, eraser: Any, X: NDArray) -> Any:
         model = mute.Budgeted(clone(eraser), 0.05)
         model.eraser_, model.fitted_on_, model._encoder = eraser, eraser.fitted_on_, eraser._encoder
         model.n_features_in_ = model._n_features_out = X.shape[1]
-    point = Point("noise", 0.5, Estimate(0.03, 0.02, 0.04), "neighbours", 0.5)
+    point = Point("one bit" if name == "mute-bits" else "noise", 0.5, Estimate(0.03, 0.02, 0.04), "neighbours", 0.5)
     model._open_channel(point, Q, X, "0")
     model.leak_, model.r2_ = point.leak, point.r2
     model.budget_ = {"max_leak": 0.05, "rows": len(X), **point.to_json(), "judged": [point.to_json()]}

@@ -218,7 +218,8 @@ def test_groups_are_a_column_of_labels(cli, tmp_path) -> None:
 
 @pytest.fixture
 def small_panel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mute.evaluation.frontier.JUDGES", ("logistic", "quadratic"))
+    for module in ("budget.search", "evaluation.frontier"):
+        monkeypatch.setattr(f"mute.{module}.JUDGES", ("logistic", "quadratic"))
 
 
 FRONTIER = ("--families", "noise,components", "--shares", "0.6,0.3", *ROOMY)

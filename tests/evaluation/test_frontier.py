@@ -19,7 +19,8 @@ SHARES = (0.9, 0.6, 0.3, 0.1)
 @pytest.fixture(autouse=True)
 def small_panel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two adversaries: the mathematics is the same, and the tests take seconds."""
-    monkeypatch.setattr("mute.evaluation.frontier.JUDGES", ("logistic", "quadratic"))
+    for module in ("budget.search", "evaluation.frontier"):
+        monkeypatch.setattr(f"mute.{module}.JUDGES", ("logistic", "quadratic"))
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +106,7 @@ def test_rows_of_one_group_are_on_one_side(monkeypatch: pytest.MonkeyPatch) -> N
 
     Groups of ten copies have classes by chance. The standard error of the leak of 200 groups is 0.035.
     """
-    monkeypatch.setattr("mute.evaluation.frontier.JUDGES", ("narrow kernel",))
+    monkeypatch.setattr("mute.budget.search.JUDGES", ("narrow kernel",))
     rng = np.random.default_rng(0)
     groups = np.repeat(np.arange(200), 10)
     X = rng.normal(size=(200, 6))[groups] + 1e-3 * rng.normal(size=(2000, 6))

@@ -23,7 +23,7 @@ BUDGETS = {"glove": 0.05, "bios": 0.03, "word2vec": 0.03, "jigsaw": 0.03}
 _QUICK_BUDGET = 0.2
 # The methods on the frontier, each with noise after it. Those whose fits take minutes are on words only.
 _FAST = ("mute", "none", "leace", "qleace", "linear-ot", "taco", "pef")
-FRONTIER = {"glove": (*_FAST, "inlp", "farm", "kram", "leopard"), "bios": _FAST}
+FRONTIER = {"glove": (*_FAST, "farm", "kram"), "bios": _FAST}
 _SHARES = (0.6, 0.45, 0.3, 0.15)
 _FRONTIER_ROWS = 6000
 # Cells that the certificate counts, and that MUtE publishes.

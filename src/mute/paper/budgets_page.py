@@ -19,8 +19,7 @@ __all__ = ["budget_values"]
 _LOOKS = {
     "mute": ("MUtE", "#0072B2", "o"), "none": ("noise alone", "#000000", "."), "leace": ("LEACE", "#CC79A7", "^"),
     "qleace": ("QLEACE", "#009E73", "D"), "linear-ot": ("Linear OT", "#56B4E9", "p"), "taco": ("TaCo", "#999999", "*"),
-    "pef": ("PEF", "#D55E00", "X"), "inlp": ("INLP", "#E69F00", "v"), "farm": ("FaRM", "#6a3d9a", "P"),
-    "kram": ("KRaM", "#b15928", "H"), "leopard": ("LEOPARD", "#33a02c", "s"),
+    "pef": ("PEF", "#D55E00", "X"), "farm": ("FaRM", "#E69F00", "P"), "kram": ("KRaM", "#8c564b", "H"),
 }  # fmt: skip
 
 
