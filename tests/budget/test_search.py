@@ -74,6 +74,19 @@ def test_one_bit_of_each_column_where_classes_differ_in_shape_alone(tmp_path) ->
     assert report.verdict == "erased"
 
 
+def test_one_bit_is_of_the_row_itself_whatever_the_eraser_gives() -> None:
+    class Narrow(LEACE):
+        def _erase(self, X: NDArray) -> NDArray:
+            return super()._erase(X)[:, :2]
+
+    rng = np.random.default_rng(0)
+    z = rng.integers(2, size=3000)
+    X = rng.normal(size=(3000, 6)) * np.where(z, 3.0, 1.0)[:, None]
+    eraser = mute.Budgeted(Narrow(), max_leak=0.08, random_state=0).fit(X, z)
+    assert eraser.budget_["family"] == "one bit"
+    assert eraser.transform(X).shape == (3000, 6) and len(eraser.get_feature_names_out()) == 6
+
+
 def test_the_search_has_an_informed_adversary() -> None:
     """The rows tell nothing, the inverse tells the route: a panel without the model would let this eraser pass."""
     X, labels = rows(1200)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
+from mute.budget.channel import Bits
 from mute.budget.spending import Spending, erased_rows, group_codes
 from mute.errors import MuteError
 from mute.estimators.base import ConceptEstimator
@@ -142,8 +143,8 @@ class Budgeted(Spending, ConceptEstimator):
         self.eraser_ = fit(np.ones(len(X), bool))
         sha256 = str(self.eraser_.fitted_on_["sha256_of_rows"])
         Q = erased_rows(self.eraser_, X, labels[z])
-        self._n_features_out = Q.shape[1]
         self._open_channel(point, Q, X, sha256)
+        self._n_features_out = Q.shape[1] if self.channel_ is None else self.channel_.width
         return sha256
 
     @property
@@ -164,7 +165,10 @@ class Budgeted(Spending, ConceptEstimator):
 
     @available_if(_has("inverse_transform"))
     def inverse_transform(self, Q: RowsLike, concept: LabelsLike = None) -> Array:
-        """Undo the lossless eraser; of published rows, what the noise left of them comes back."""
+        """Undo the lossless eraser; of published rows, what the noise left of them comes back.
+
+        Where one bit of each column is published, published rows are no erased rows, and have no inverse.
+        """
         return self.eraser_.inverse_transform(Q, concept=concept)
 
     @available_if(_has("counterfactual"))
@@ -197,7 +201,9 @@ class Budgeted(Spending, ConceptEstimator):
         new.eraser_, new.fitted_on_ = eraser, eraser.fitted_on_
         new._restore_budget(tensors, state["budget"])
         new._encoder, new.classes_ = eraser._encoder, eraser.classes_
-        new.n_features_in_, new._n_features_out = eraser.n_features_in_, eraser._n_features_out
+        new.n_features_in_ = eraser.n_features_in_
+        # One bit is published of each column of the row itself, whatever the eraser gives.
+        new._n_features_out = eraser.n_features_in_ if isinstance(new.channel_, Bits) else eraser._n_features_out
         if names := state["feature_names"]:
             if len(names) != new.n_features_in_ or not all(isinstance(name, str) for name in names):
                 raise MuteError("its feature names do not fit its maps")

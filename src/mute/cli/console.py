@@ -411,7 +411,8 @@ def print_budget(out: Console, eraser: Method) -> None:
     if eraser.channel_ is None:
         out.print(f"the eraser alone keeps the budget of {points}, so nothing more is lost")
     else:
-        out.print(f"{spent['family']} keeps {spent['share']:.0%} of what the erased rows are worth (budget: {points})")
+        whose = "a Gaussian row is" if spent["family"] == "one bit" else "the erased rows are"
+        out.print(f"{spent['family']} keeps {spent['share']:.0%} of what {whose} worth (budget: {points})")
     out.print(
         f"on folds of the training rows the strongest adversary, {spent['adversary']}, reads {leak.value * 100:.1f} "
         f"points above chance ({leak.low * 100:.1f} to {leak.high * 100:.1f}); R² {eraser.r2_:.2f} is kept"
