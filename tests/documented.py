@@ -55,7 +55,7 @@ def quick(monkeypatch):
         FaRM.__init__: {"epochs": 2},
         MLPSurrogate.__init__: {"epochs": 2},
         mute.audit: {"adversaries": ["logistic"], "most_rows": 200},
-        mute.frontier: {"max_leak": 0.1},
+        mute.frontier: {"max_leak": 0.1, "shares": (0.5,)},
     }.items():
         for name, value in settings.items():
             assert name in function.__kwdefaults__
@@ -122,7 +122,7 @@ def prepare(page, monkeypatch, stack: ExitStack):
     """Files for a page in the working directory; the names that its Python blocks use."""
     quick(monkeypatch)
     # A leak budget needs rows that can show it.
-    parts = {"": made_rows(3000 if page == "budget" else 400, 0), "_new": made_rows(200, 1), "_more": made_rows(400, 2)}
+    parts = {"": made_rows(2000 if page == "budget" else 400, 0), "_new": made_rows(200, 1), "_more": made_rows(400, 2)}
     write_files(parts)
     (X, z, y), (X_new, z_new, y_new) = parts[""], parts["_new"]
     eraser = mute.MUtE(random_state=0).fit(X, z)

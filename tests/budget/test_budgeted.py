@@ -1,5 +1,7 @@
 """Erasers with a leak budget: files, secrets, groups, and what stays lossless."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -11,6 +13,14 @@ from mute.rivals import LEACE, QLEACE
 
 pytestmark = pytest.mark.filterwarnings("ignore::mute.errors.WeakResultWarning")
 SECRET = b"0123456789abcdef"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_panel() -> Iterator[None]:
+    """Two adversaries: files, secrets and groups are the same, and the tests take seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mute.budget.search.JUDGES", ("quadratic", "logistic"))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -267,7 +267,7 @@ def test_the_page_names_what_is_in_a_file(tmp_path: Path) -> None:
     assert documented("key") == set(json.loads(metadata["mute"]))
     density().save(path)
     names = [*header, *read(path)[0]]
-    for kind in ("mute-budget", "mute-cells"):
+    for kind in ("mute-budget", "mute-bits", "mute-cells"):
         spend(kind, shallow(fitted()), rows()[0]).save(path)
         names += read(path)[0]
     assert documented("name") == {re.sub(r"\d+", "i", name) for name in names if name != "__metadata__"}

@@ -2,6 +2,7 @@
 
 import pytest
 
+import mute
 from mute.paper import Plan, running, write_page
 from mute.paper.budgets import BUDGETS, FRONTIER, budget_jobs, frontier_of, spent
 from mute.paper.budgets_page import budget_values
@@ -20,7 +21,9 @@ def test_jobs_of_the_study():
     assert not [job for job in Plan().jobs(["glove"]) if job["job"] in ("budget", "frontier")]
 
 
-def test_a_data_set_is_spent_on_and_certified(prepared):
+def test_a_data_set_is_spent_on_and_certified(prepared, monkeypatch):
+    monkeypatch.setattr("mute.budget.search.JUDGES", ("quadratic", "logistic"))
+    monkeypatch.setitem(mute.audit.__kwdefaults__, "adversaries", ["quadratic", "logistic"])
     data = problem("bios", most_rows=800)
     found = spent(data, {"rows": rows_to_fit(data, True), "seed": 0}, True)
     assert found["verdict"] != "budget not met"

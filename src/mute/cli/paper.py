@@ -17,7 +17,7 @@ commands = typer.Typer()
 
 @commands.command(
     epilog="Studies: synthetic, tradeoff, words, fairness, augmentation, surrogates, text. Two more measure what "
-    "adversaries read from unseen rows and run only if named: fresh (an hour on two cores) and budget (two hours). "
+    "adversaries read from unseen rows and run only if named: fresh (an hour on two cores) and budget (three hours). "
     "Data: first run `mute data prepare glove wordsim bug bug-occupations bug-texts panda-gender` (word2vec for "
     "fresh and budget), or give the authors' files."
 )
